@@ -163,6 +163,9 @@ func (s *Service) run(t Template, b Build, plan Plan, l *liveBuild) {
 func (s *Service) inTurn(ctx context.Context, t Template, b *Build, plan Plan, log *buildLog) error {
 	wait, stop := context.WithTimeoutCause(ctx, queueTime, sandbox.Errorf(sandbox.Exhausted, "the build waited for %v for its turn", queueTime))
 	hold, err := s.turns.Acquire(wait, fair.Request{Principal: t.Principal, Units: 1})
+	if err != nil && wait.Err() != nil {
+		err = context.Cause(wait)
+	}
 	stop()
 	if err != nil {
 		return err
