@@ -124,6 +124,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 		s.metrics.Shares(builder.Turns().Stats)
 		watched.Go(func() { builder.Run(watching) })
 	}
+	watched.Go(func() { e2b.Run(watching) })
 	defer watched.Wait()
 	defer stop()
 	if err := ready(); err != nil {

@@ -3,7 +3,7 @@
 // guest in the sandbox, which answers them itself.
 //
 // Only package app imports it. [New] makes a [Server], which serves until
-// [Server.Shutdown]. [Server.Authenticate] identifies the caller and must wrap
+// [Server.Shutdown]. [Server.Run] does its periodic work. [Server.Authenticate] identifies the caller and must wrap
 // all other handlers.
 //
 // Missing functions are answered with 404 or 501 and a reason. A request for
@@ -37,6 +37,7 @@ type Engine interface {
 	AllowedNetwork(n sandbox.Network) sandbox.Network
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id string, defaults sandbox.ProgramDefaults, req *http.Request) (*http.Response, error)
+	Observe(id string, req *http.Request) (*http.Response, error)
 	HasImage(ctx context.Context, p sandbox.Principal, ref string) (bool, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	Live(ctx context.Context) ([]string, error)
@@ -81,6 +82,7 @@ type Server struct {
 	control http.Handler
 	// signatures finds the sandbox for file URLs that do not name it.
 	signatures *signatures
+	history    *history
 	// closing ends when forwarded requests must be cut off.
 	closing context.Context
 	close   context.CancelFunc
@@ -91,7 +93,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opts: o, signatures: newSignatures(o.Engine.Live, o.Access.Token)}
+	s := &Server{opts: o, signatures: newSignatures(o.Engine.Live, o.Access.Token), history: newHistory()}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.control = s.routes()
 	return s
@@ -130,6 +132,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /sandboxes/{id}/pause", s.answer(s.pause))
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.answer(s.timeout))
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.answer(s.refresh))
+	mux.HandleFunc("GET /sandboxes/metrics", s.answer(s.listMetrics))
 	mux.HandleFunc("GET /sandboxes/{id}/metrics", s.answer(s.metrics))
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.answer(s.setNetwork))
 	mux.HandleFunc("GET /templates/aliases/{alias}", s.answer(s.alias))
@@ -145,7 +148,6 @@ func (s *Server) routes() http.Handler {
 		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",
 		"/sandboxes/{id}/logs":      "the logs of E2B's agent are not there",
 		"/v2/sandboxes/{id}/logs":   "the logs of E2B's agent are not there",
-		"GET /sandboxes/metrics":    "metrics are there for single sandboxes only",
 		"/snapshots":                "there are no snapshots of sandboxes",
 		"/templates":                noTemplates,
 		"/templates/{rest...}":      noTemplates,

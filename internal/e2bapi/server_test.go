@@ -147,6 +147,14 @@ func (e *fakeEngine) Forward(p sandbox.Principal, id string, d sandbox.ProgramDe
 	return e.answer()
 }
 
+// Observe answers for running sandboxes.
+func (e *fakeEngine) Observe(id string, _ *http.Request) (*http.Response, error) {
+	if b := e.boxes[id]; b == nil || b.State != sandbox.Running {
+		return nil, sandbox.Errorf(sandbox.Conflict, "it may be paused")
+	}
+	return e.answer()
+}
+
 // DialPort connects to e.program, whatever the port, unless there is none.
 func (e *fakeEngine) DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error) {
 	if _, err := e.find(p, id); err != nil {
@@ -455,7 +463,7 @@ func TestRefusals(t *testing.T) {
 	if status, _, _ := do(t, "POST", srv.URL+guestapi.FSStat, "{}", access...); status != 200 {
 		t.Errorf("a paused sandbox that wakes by itself: status %d", status)
 	}
-	for path, want := range map[string]int{"/nothing": 404, "/templates/x": 501, "/volumes": 501, "/snapshots": 501, "/sandboxes/metrics": 501, "/sandboxes/" + id + "/fork": 501} {
+	for path, want := range map[string]int{"/nothing": 404, "/templates/x": 501, "/volumes": 501, "/snapshots": 501, "/sandboxes/" + id + "/fork": 501} {
 		status, _, body := do(t, "GET", srv.URL+path, "", "X-API-KEY", "alice")
 		var got struct {
 			Code    int

@@ -123,7 +123,8 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
       assert.equal(await sandbox.isRunning(), false)
       await assert.rejects(sandbox.files.read('memory.txt'), TimeoutError)
       await assert.rejects(program.wait())
-      assert.deepEqual(await sandbox.getMetrics(), [])
+      const before = await sandbox.getMetrics()
+      assert.deepEqual(await sandbox.getMetrics(), before, 'a paused sandbox is measured')
       const paused = await everything(e2b.Sandbox.list({ query: { state: ['paused'] } }))
       assert.ok(paused.some((s) => s.sandboxId === sandbox.sandboxId))
       const resumed = await sandbox.connect({ timeoutMs: 90_000 })
@@ -167,13 +168,21 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
     const sandbox = await e2b.Sandbox.create()
     try {
       await sandbox.commands.run('head -c 3000000 /dev/zero > data')
-      const [m] = await sandbox.getMetrics()
+      const m = (await sandbox.getMetrics()).at(-1)
       assert.equal(m.cpuCount, 1)
       assert.ok(m.cpuUsedPct >= 0 && m.cpuUsedPct <= 100, `${m.cpuUsedPct} %`)
       assert.ok(m.memTotal > 0 && m.memUsed > 0 && m.memUsed <= m.memTotal, `${m.memUsed} of ${m.memTotal}`)
       assert.ok(m.diskTotal > 0 && m.diskUsed >= 3_000_000 && m.diskUsed <= m.diskTotal, `${m.diskUsed} of ${m.diskTotal}`)
       assert.ok(Math.abs(m.timestamp - Date.now()) < 60_000)
       assert.deepEqual(await e2b.Sandbox.getMetrics(sandbox.sandboxId, { end: new Date(Date.now() - 3600_000) }), [])
+      // The history grows by itself.
+      const history = await until(async () => {
+        const all = await sandbox.getMetrics()
+        return all.length > 2 && all
+      })
+      for (const [i, { timestamp }] of history.entries()) assert.ok(i === 0 || timestamp >= history[i - 1].timestamp, 'not by time')
+      const since = history[1].timestamp
+      assert.ok((await sandbox.getMetrics({ start: since })).length < (await sandbox.getMetrics()).length)
     } finally {
       await sandbox.kill()
     }
