@@ -77,11 +77,13 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 		s.port(w, r.WithContext(ctx), id.Principal, t)
 		return
 	}
+	watch := s.watcher(r, t)
 	resp, err := s.forward(r.WithContext(ctx), id.Principal, t.id)
 	if err != nil {
 		s.Refuse(w, r, err)
 		return
 	}
+	resp = watch(resp)
 	defer resp.Body.Close()
 	h := w.Header()
 	for _, name := range answerHeaders {
@@ -110,6 +112,31 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 		// If the server closes a connection with unread data, TCP resets it. The
 		// client may then lose the error, so read the rest of the upload.
 		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
+	}
+}
+
+// watcher returns a function that makes the journal read a guest's answer along, if
+// the request starts a program. It must be called before the request is sent.
+func (s *Server) watcher(r *http.Request, t target) func(*http.Response) *http.Response {
+	var watch func(id string, request []byte, body io.ReadCloser) io.ReadCloser
+	switch {
+	case t.port == agentPort && r.URL.Path == guestapi.ProcStart:
+		watch = s.journal.watchProcess
+	case t.port == interpreterPort && r.URL.Path == guestapi.PathExecute:
+		watch = s.journal.watchExecution
+	default:
+		return func(resp *http.Response) *http.Response { return resp }
+	}
+	request := &prefix{most: maxRequest}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(r.Body, request), r.Body}
+	return func(resp *http.Response) *http.Response {
+		if resp.StatusCode == http.StatusOK {
+			resp.Body = watch(t.id, request.bytes(), resp.Body)
+		}
+		return resp
 	}
 }
 

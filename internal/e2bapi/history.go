@@ -110,6 +110,7 @@ func (s *Server) sampleAll(ctx context.Context) {
 		return
 	}
 	s.history.keep(ids)
+	s.journal.keep(ids)
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	var asked sync.WaitGroup

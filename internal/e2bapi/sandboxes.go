@@ -142,6 +142,7 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if err != nil {
 		return 0, nil, err
 	}
+	s.journal.add(sb.ID, "info", "the sandbox was created", nil)
 	return http.StatusCreated, s.answerOf(r, sb), nil
 }
 
@@ -335,6 +336,9 @@ func (s *Server) pause(r *http.Request, p sandbox.Principal) (int, any, error) {
 			return 0, nil, sandbox.Errorf(sandbox.Unavailable, "%w", err)
 		}
 	}
+	if err == nil {
+		s.journal.add(idOf(r), "info", "the sandbox was paused", nil)
+	}
 	return http.StatusNoContent, nil, err
 }
 
@@ -367,6 +371,7 @@ func (s *Server) connect(r *http.Request, p sandbox.Principal) (int, any, error)
 		if err := s.opts.Engine.Wake(r.Context(), p, sb.ID); err != nil {
 			return 0, nil, s.gone(r, p, err)
 		}
+		s.journal.add(sb.ID, "info", "the sandbox was resumed", nil)
 		sb, err = s.opts.Engine.SetEnd(r.Context(), p, sb.ID, d)
 	} else {
 		sb, err = s.extend(r, p, sb, d)

@@ -38,6 +38,8 @@ type Engine interface {
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id string, defaults sandbox.ProgramDefaults, req *http.Request) (*http.Response, error)
 	Observe(id string, req *http.Request) (*http.Response, error)
+	Runs(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Run, error)
+	Output(ctx context.Context, p sandbox.Principal, runID string, budget int) (sandbox.Output, error)
 	HasImage(ctx context.Context, p sandbox.Principal, ref string) (bool, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	Live(ctx context.Context) ([]string, error)
@@ -83,6 +85,7 @@ type Server struct {
 	// signatures finds the sandbox for file URLs that do not name it.
 	signatures *signatures
 	history    *history
+	journal    *journal
 	// closing ends when forwarded requests must be cut off.
 	closing context.Context
 	close   context.CancelFunc
@@ -93,7 +96,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opts: o, signatures: newSignatures(o.Engine.Live, o.Access.Token), history: newHistory()}
+	s := &Server{opts: o, signatures: newSignatures(o.Engine.Live, o.Access.Token), history: newHistory(), journal: newJournal(o.Now)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.control = s.routes()
 	return s
@@ -134,6 +137,8 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.answer(s.refresh))
 	mux.HandleFunc("GET /sandboxes/metrics", s.answer(s.listMetrics))
 	mux.HandleFunc("GET /sandboxes/{id}/metrics", s.answer(s.metrics))
+	mux.HandleFunc("GET /sandboxes/{id}/logs", s.answer(s.oldLogs))
+	mux.HandleFunc("GET /v2/sandboxes/{id}/logs", s.answer(s.logs))
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.answer(s.setNetwork))
 	mux.HandleFunc("GET /templates/aliases/{alias}", s.answer(s.alias))
 	noTemplates := "templates are not built here: name an image that the server has"
@@ -146,8 +151,6 @@ func (s *Server) routes() http.Handler {
 	for path, what := range map[string]string{
 		"/sandboxes/{id}/fork":      "sandboxes cannot be forked",
 		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",
-		"/sandboxes/{id}/logs":      "the logs of E2B's agent are not there",
-		"/v2/sandboxes/{id}/logs":   "the logs of E2B's agent are not there",
 		"/snapshots":                "there are no snapshots of sandboxes",
 		"/templates":                noTemplates,
 		"/templates/{rest...}":      noTemplates,

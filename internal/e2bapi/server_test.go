@@ -35,6 +35,8 @@ type fakeEngine struct {
 	forwarded *http.Request
 	defaults  sandbox.ProgramDefaults
 	answer    func() (*http.Response, error)
+	runs      []sandbox.Run
+	outputs   map[string]sandbox.Output // by run ID
 }
 
 type fakeBox struct {
@@ -143,6 +145,11 @@ func (e *fakeEngine) Forward(p sandbox.Principal, id string, d sandbox.ProgramDe
 	if _, err := e.find(p, id); err != nil {
 		return nil, err
 	}
+	if req.URL.Path == guestapi.ProcStart || req.URL.Path == guestapi.PathExecute {
+		if _, err := io.Copy(io.Discard, req.Body); err != nil { // a guest reads what it starts
+			return nil, err
+		}
+	}
 	e.forwarded, e.defaults = req, d
 	return e.answer()
 }
@@ -153,6 +160,15 @@ func (e *fakeEngine) Observe(id string, _ *http.Request) (*http.Response, error)
 		return nil, sandbox.Errorf(sandbox.Conflict, "it may be paused")
 	}
 	return e.answer()
+}
+
+func (e *fakeEngine) Runs(_ context.Context, p sandbox.Principal, id string, _ int) ([]sandbox.Run, error) {
+	_, err := e.find(p, id)
+	return e.runs, err
+}
+
+func (e *fakeEngine) Output(_ context.Context, _ sandbox.Principal, runID string, _ int) (sandbox.Output, error) {
+	return e.outputs[runID], nil
 }
 
 // DialPort connects to e.program, whatever the port, unless there is none.

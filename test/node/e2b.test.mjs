@@ -188,6 +188,29 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
     }
   })
 
+  // The SDKs have no method for logs; E2B's command line asks like this.
+  test('logs', async () => {
+    const sandbox = await e2b.Sandbox.create()
+    try {
+      await sandbox.commands.run('echo out; echo err >&2')
+      const logs = async (query) => {
+        const r = await fetch(`${process.env.E2B_API_URL}/v2/sandboxes/${sandbox.sandboxId}/logs?${query}`, { headers: { 'X-API-KEY': process.env.E2B_API_KEY } })
+        assert.equal(r.status, 200, await r.clone().text())
+        return (await r.json()).logs.map((l) => l.message)
+      }
+      const all = await until(async () => {
+        const now = await logs('')
+        return now.at(-1) === 'exit status 0' && now
+      })
+      assert.deepEqual(all.slice(0, 2), ['the sandbox was created', 'echo out; echo err >&2'])
+      assert.deepEqual(all.slice(2, 4).sort(), ['err', 'out'])
+      assert.deepEqual(await logs('level=warn'), ['err'])
+      assert.deepEqual(await logs('search=exit&direction=backward'), ['exit status 0'])
+    } finally {
+      await sandbox.kill()
+    }
+  })
+
   test('what cannot be had is refused', async () => {
     const refused = [
       { mcp: { exa: { apiKey: 'x' } } }, { volumeMounts: { '/mnt': 'v' } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },

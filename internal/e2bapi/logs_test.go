@@ -1,0 +1,176 @@
+package e2bapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// slowly answers with a stream that arrives byte by byte.
+func slowly(contentType string, body []byte) func() (*http.Response, error) {
+	return func() (*http.Response, error) {
+		return &http.Response{
+			StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {contentType}},
+			Body: io.NopCloser(iotest.OneByteReader(bytes.NewReader(body))),
+		}, nil
+	}
+}
+
+// processStream returns a guest's stream of those messages.
+func processStream(messages ...string) []byte {
+	var all []byte
+	for _, m := range messages {
+		all = guestapi.AppendEnvelope(all, 0, []byte(m))
+	}
+	return guestapi.AppendEnvelope(all, guestapi.FlagEndStream, []byte("{}"))
+}
+
+func stdout(text string) string {
+	return string(guestapi.AppendDataEnvelope(nil, guestapi.Stdout, []byte(text))[5:])
+}
+
+func stderr(text string) string {
+	return string(guestapi.AppendDataEnvelope(nil, guestapi.Stderr, []byte(text))[5:])
+}
+
+// logged returns the entries of an answer as "level event: message".
+func logged(t *testing.T, address string) []string {
+	t.Helper()
+	status, _, body := do(t, "GET", address, "", "X-API-KEY", "alice")
+	var in struct {
+		Logs, LogEntries []struct {
+			logEntry
+			Line string
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &in); err != nil || status != 200 {
+		t.Fatalf("status %d, %v: %s", status, err, body)
+	}
+	list := in.Logs
+	if in.LogEntries != nil {
+		list = in.LogEntries
+		for i, l := range in.Logs {
+			if !strings.Contains(l.Line, fmt.Sprintf("%q", list[i].Message)) || !l.Timestamp.Equal(list[i].Timestamp) {
+				t.Errorf("line %q at %v is not entry %+v", l.Line, l.Timestamp, list[i])
+			}
+		}
+	}
+	got := []string{}
+	for _, e := range list {
+		got = append(got, fmt.Sprintf("%s %s: %s", e.Level, e.Fields["event_type"], e.Message))
+	}
+	return got
+}
+
+// TestLogs: the log has the programs and executions that clients start, and the runs
+// of other protocols.
+func TestLogs(t *testing.T) {
+	e, s, srv := newTest(t)
+	id := e.add("alice", nil)
+	clock := now
+	s.journal.now = func() time.Time { clock = clock.Add(time.Second); return clock }
+	e.answer = slowly(guestapi.ContentTypeStream, processStream(
+		`{"event":{"start":{"pid":7}}}`, stdout("one\ntw"), `{"event":{"keepalive":{}}}`, stdout("o\n"), stderr("unfinished"),
+		`{"event":{"end":{"exitCode":3,"exited":true,"status":"exit status 3"}}}`))
+	request := guestapi.AppendEnvelope(nil, 0, []byte(`{"process":{"cmd":"/bin/bash","args":["-l","-c","echo one"],"envs":{"PASSWORD":"hidden"}}}`))
+	_, _, body := do(t, "POST", srv.URL+guestapi.ProcStart, string(request), "E2b-Sandbox-Id", id, "X-Access-Token", "access-"+id, "Content-Type", guestapi.ContentTypeStream)
+	if !strings.Contains(body, `"pid":7`) || !strings.Contains(body, "exit status 3") {
+		t.Errorf("the client got %q", body)
+	}
+	e.answer = slowly("application/json", []byte(`{"type":"stdout","text":"3\n"}`+"\n"+`{"type":"result","png":"`+strings.Repeat("x", maxOutOfLine)+`"}`+"\n"+
+		`{"type":"error","name":"ValueError","value":"no"}`+"\n"))
+	do(t, "POST", srv.URL+guestapi.PathExecute, `{"code":"x","language":"python"}`, "E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "X-Access-Token", "access-"+id)
+	e.runs = []sandbox.Run{
+		{ID: "run_a", Status: sandbox.RunFinished, Started: now.Add(time.Minute), Ended: now.Add(2 * time.Minute), Verdict: sandbox.Verdict{Code: sandbox.Timeout, Cause: "too long"}},
+		{ID: "run_b", Status: sandbox.RunRunning, Started: now.Add(3 * time.Minute)},
+	}
+	e.outputs = map[string]sandbox.Output{"run_a": {Stdout: "a\nb", Stderr: "c\n"}}
+	all := []string{
+		"info process_start: echo one", "info stdout: one", "info stdout: two", "warn stderr: unfinished", "error process_end: exit status 3",
+		"info execution_start: code python", "info stdout: 3", "error error: ValueError: no", "info execution_end: code python",
+		"info run_start: run run_a", "info stdout: a", "info stdout: b", "warn stderr: c", "error run_end: timeout: too long",
+		"info run_start: run run_b",
+	}
+	reversed := []string{}
+	for i := range all {
+		reversed = append(reversed, all[len(all)-1-i])
+	}
+	for query, want := range map[string][]string{
+		"":                                all,
+		"?limit=2":                        all[:2],
+		"?limit=0":                        {},
+		"?direction=backward":             reversed,
+		"?direction=backward&limit=1":     reversed[:1],
+		"?level=warn":                     {all[3], all[4], all[7], all[12], all[13]},
+		"?level=error&direction=backward": {all[13], all[7], all[4]},
+		"?search=run_":                    {all[9], all[14]},
+		"?search=RUN_":                    {},
+		fmt.Sprintf("?cursor=%d", now.Add(time.Minute).UnixMilli()):                      all[9:],
+		fmt.Sprintf("?cursor=%d&direction=backward", now.Add(2*time.Second).UnixMilli()): {all[1], all[0]},
+	} {
+		if diff := cmp.Diff(want, logged(t, srv.URL+"/v2/sandboxes/"+id+"/logs"+query)); diff != "" {
+			t.Errorf("%s: %s", query, diff)
+		}
+	}
+	if diff := cmp.Diff(all[9:11], logged(t, srv.URL+"/sandboxes/"+sandbox.HostID(id)+fmt.Sprintf("/logs?start=%d&limit=2", now.Add(time.Minute).UnixMilli()))); diff != "" {
+		t.Error(diff)
+	}
+	for _, query := range []string{"cursor=x", "limit=-1", "direction=up", "level=loud", "search=" + strings.Repeat("x", 257)} {
+		if status, _, body := do(t, "GET", srv.URL+"/v2/sandboxes/"+id+"/logs?"+query, "", "X-API-KEY", "alice"); status != 400 || !strings.Contains(body, strings.Split(query, "=")[0]) {
+			t.Errorf("%.20s: status %d: %s", query, status, body)
+		}
+	}
+	if status, _, _ := do(t, "GET", srv.URL+"/v2/sandboxes/"+id+"/logs", "", "X-API-KEY", "mallory"); status != 404 {
+		t.Errorf("another's logs: status %d", status)
+	}
+	if _, _, body := do(t, "GET", srv.URL+"/v2/sandboxes/"+id+"/logs", "", "X-API-KEY", "alice"); strings.Contains(body, "hidden") {
+		t.Error("the log has the environment of a program")
+	}
+}
+
+// TestJournalIsBounded: the oldest entries go, and long lines are split.
+func TestJournalIsBounded(t *testing.T) {
+	j := newJournal(time.Now)
+	for i := range maxEntries + 5 {
+		j.add("a", "info", fmt.Sprint(i), nil)
+	}
+	if all := j.list("a"); len(all) != maxEntries || all[0].Message != "5" {
+		t.Errorf("%d entries from %q on", len(all), all[0].Message)
+	}
+	p := &program{j: j, id: "b", part: map[string][]byte{}}
+	text := strings.Repeat("äöü", maxMessages/3)
+	p.output("stdout", []byte(text))
+	p.flush()
+	size := 0
+	for _, e := range j.list("b") {
+		size += len(e.Message)
+		if !strings.Contains(text, e.Message) {
+			t.Fatalf("an entry is not a part of the line: %q", e.Message)
+		}
+	}
+	if size > maxMessages || size < maxMessages-maxMessage {
+		t.Errorf("%d bytes are kept", size)
+	}
+	j.keep([]string{"a"})
+	if j.list("b") != nil || j.list("a") == nil {
+		t.Error("keep keeps others")
+	}
+	// A message that is too long ends the reading, and the client gets it all the same.
+	long := guestapi.AppendEnvelope(nil, 0, []byte(strings.Repeat("x", maxEnvelope+1)))
+	body := j.watchProcess("c", nil, io.NopCloser(bytes.NewReader(long)))
+	got, err := io.ReadAll(body)
+	if err != nil || !bytes.Equal(got, long) || body.Close() != nil {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
