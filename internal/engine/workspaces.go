@@ -269,3 +269,10 @@ func (e *Engine) WorkspaceURL(ctx context.Context, p sandbox.Principal, workspac
 	}
 	return e.filesAt(id), nil
 }
+
+// Volume opens the workspace with that ID or handle, of any principal, for access to
+// its files. The caller must have checked the right to it, and calls Release.
+func (e *Engine) Volume(ctx context.Context, idOrHandle string) (*mount.Mount, error) {
+	m, err := e.mounts.ByID(ctx, idOrHandle)
+	return m, sandbox.Wrap(err, "open volume", "")
+}

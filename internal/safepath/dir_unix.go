@@ -168,8 +168,9 @@ func emptyAt(dir *os.File, depth int, moveUp func(*os.File, string) error) error
 }
 
 // Walk calls visit with every file below d, a directory before its contents, in
-// no other order. It skips files that disappear meanwhile. It returns visit's
-// error or ctx's error. The error wraps [ErrLimit] if there are more than limit
+// no other order. It skips files that disappear meanwhile. If visit returns
+// [fs.SkipDir] for a directory, Walk skips its contents. It returns any other error
+// of visit, or ctx's error. The error wraps [ErrLimit] if there are more than limit
 // entries, or if directories are nested deeper than [MaxDepth]. The Entry is
 // valid until visit returns.
 func (d *Dir) Walk(ctx context.Context, limit int, visit func(*Entry) error) error {
@@ -213,10 +214,12 @@ func (w *walker) walk(dir *os.File, prefix string, depth int) error {
 			}
 			w.fill(prefix+name, &st)
 			isDir := w.entry.Mode.IsDir()
-			if err := w.visit(&w.entry); err != nil {
+			err := w.visit(&w.entry)
+			skip := errors.Is(err, fs.SkipDir)
+			if err != nil && !skip {
 				return err
 			}
-			if !isDir {
+			if !isDir || skip {
 				continue
 			}
 			sub, err := openAt(dir, name)

@@ -48,8 +48,9 @@ func moveBetween(from *os.Root, old string, to *os.Root, name string) error {
 func removeTree(root *os.Root, name string) error { return root.RemoveAll(name) }
 
 // Walk calls visit with every file below d, a directory before its contents, in
-// no other order. It skips files that disappear meanwhile. It returns visit's
-// error or ctx's error. The error wraps [ErrLimit] if there are more than limit
+// no other order. It skips files that disappear meanwhile. If visit returns
+// [fs.SkipDir] for a directory, Walk skips its contents. It returns any other error
+// of visit, or ctx's error. The error wraps [ErrLimit] if there are more than limit
 // entries, or if directories are nested deeper than [MaxDepth].
 func (d *Dir) Walk(ctx context.Context, limit int, visit func(*Entry) error) error {
 	return d.walk(ctx, &limit, ".", 0, visit)
@@ -83,10 +84,12 @@ func (d *Dir) walk(ctx context.Context, left *int, dir string, depth int, visit 
 		if err != nil {
 			return err
 		}
-		if err := visit(&Entry{Path: name, Mode: fi.Mode(), Size: fi.Size(), Allocated: fi.Size(), Modified: fi.ModTime()}); err != nil {
+		err = visit(&Entry{Path: name, Mode: fi.Mode(), Size: fi.Size(), Allocated: fi.Size(), Modified: fi.ModTime()})
+		skip := errors.Is(err, fs.SkipDir)
+		if err != nil && !skip {
 			return err
 		}
-		if fi.IsDir() {
+		if fi.IsDir() && !skip {
 			if err := d.walk(ctx, left, name, depth+1, visit); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}

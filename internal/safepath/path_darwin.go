@@ -6,3 +6,5 @@ import "syscall"
 const pathOnly = 0
 
 func changeTime(st *syscall.Stat_t) int64 { return st.Ctimespec.Nano() }
+
+func accessTime(st *syscall.Stat_t) int64 { return st.Atimespec.Nano() }

@@ -10,3 +10,5 @@ import (
 const pathOnly = unix.O_PATH
 
 func changeTime(st *syscall.Stat_t) int64 { return st.Ctim.Nano() }
+
+func accessTime(st *syscall.Stat_t) int64 { return st.Atim.Nano() }

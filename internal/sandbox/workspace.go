@@ -72,3 +72,22 @@ type Copied struct {
 	ToolFiles []string `json:"tool_files,omitempty"`
 	Refused   bool     `json:"refused,omitempty"`
 }
+
+// A VolumeFile describes a file of a workspace. Path begins with a slash, which is the
+// workspace. UID and GID are numbers in sandboxes.
+type VolumeFile struct {
+	Path                        string
+	Type                        FileType
+	Size                        int64
+	Mode                        uint32 // permission bits
+	UID, GID                    int
+	Accessed, Modified, Changed time.Time
+	Target                      string // of a symlink
+}
+
+// VolumeAttributes are attributes to set; nil leaves one unchanged. Mode has
+// permission bits only.
+type VolumeAttributes struct {
+	Mode     *uint32
+	UID, GID *int
+}
