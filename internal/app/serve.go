@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/e2bapi"
+	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -202,9 +203,21 @@ func (s *System) e2b(builder *template.Service) (*e2bapi.Server, error) {
 		return nil, err
 	}
 	return e2bapi.New(e2bapi.Options{
-		Engine: s.Engine, Auth: s.auth, Access: access, Log: s.log, Templates: s.templatesAPI(builder, access),
+		Engine: e2bEngine{s.Engine}, Auth: s.auth, Access: access, Log: s.log, Templates: s.templatesAPI(builder, access),
 		Domain: s.opts.Config.Server.E2BDomain, PublicPorts: s.opts.Config.Server.E2BPublicPorts,
 	}), nil
+}
+
+// e2bEngine is the engine for E2B's clients, to whom workspaces are volumes.
+type e2bEngine struct{ *engine.Engine }
+
+// Volume implements [e2bapi.Engine].
+func (e e2bEngine) Volume(ctx context.Context, handle string) (e2bapi.Volume, error) {
+	m, err := e.Engine.Volume(ctx, handle)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // E2BKey converts a token to an API key for E2B's SDKs.

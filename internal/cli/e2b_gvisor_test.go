@@ -126,7 +126,7 @@ func testE2BSDKs(t *testing.T, binary string, env []string) {
 
 	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-force-exit", "--test-reporter=spec", "e2b.test.mjs")
 	cmd.Dir = dir
-	cmd.Env = append(env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url,
+	cmd.Env = append(env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url,
 		"E2B_API_KEY="+apiKey(t, binary, env, "alice"), "E2B_OTHER_API_KEY="+apiKey(t, binary, env, "mallory"))
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
@@ -135,7 +135,7 @@ func testE2BSDKs(t *testing.T, binary string, env []string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// All of them, but for what needs a program that is not here.
-	if passed, err := strconv.Atoi(string(m[1])); err != nil || passed < 13 {
+	if passed, err := strconv.Atoi(string(m[1])); err != nil || passed < 17 {
 		t.Errorf("%d tests passed:\n%s", passed, out)
 	}
 }

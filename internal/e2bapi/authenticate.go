@@ -86,7 +86,8 @@ func targetOf(r *http.Request) (t target, ok bool, err error) {
 
 // Authenticate calls next for requests with valid credentials, with the identity
 // in the context. The control plane needs an API key. The data plane needs the
-// sandbox's access token or, for a file, a signature made with that token.
+// sandbox's access token or, for a file, a signature made with that token. The files of
+// a volume need the volume's token.
 func (s *Server) Authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, isData, err := targetOf(r)
@@ -97,6 +98,8 @@ func (s *Server) Authenticate(next http.Handler) http.Handler {
 			id, t, err = s.identifyData(r, t)
 		case s.isUpload(r):
 			id, err = s.identifyUpload(r)
+		case strings.HasPrefix(r.URL.Path, contentPath):
+			id, err = s.identifyVolume(r)
 		default:
 			id, err = s.identify(r)
 		}

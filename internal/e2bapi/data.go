@@ -235,7 +235,7 @@ func (s *Server) Lasts(r *http.Request) bool {
 	}
 	t, ok := r.Context().Value(targetKey{}).(target)
 	_, ours := passes[t.port]
-	return ok && (!ours || slices.Contains(lasting, r.URL.Path))
+	return ok && (!ours || slices.Contains(lasting, r.URL.Path)) || !ok && isVolumeFile(r)
 }
 
 // TakesPort reports whether a request for the host name of a port, which both this
@@ -254,13 +254,13 @@ func (s *Server) OnPort(r *http.Request) bool {
 }
 
 // Streams reports whether the body of a request that Authenticate accepted is
-// streamed into the sandbox, or into a file of a template. Such a body has no size
-// limit here.
+// streamed into the sandbox, into a volume, or into a file of a template. Such a body
+// has no size limit here.
 func (s *Server) Streams(r *http.Request) bool {
 	if s.isUpload(r) {
 		return true
 	}
 	t, ok := r.Context().Value(targetKey{}).(target)
 	_, ours := passes[t.port]
-	return ok && (!ours || t.port == agentPort && r.URL.Path == guestapi.PathFiles)
+	return ok && (!ours || t.port == agentPort && r.URL.Path == guestapi.PathFiles) || !ok && isVolumeFile(r)
 }

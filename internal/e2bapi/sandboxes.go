@@ -1,6 +1,7 @@
 package e2bapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -56,6 +57,8 @@ const (
 	labelAlias   = labelPrefix + "alias"
 	labelUser    = labelPrefix + "user"
 	labelWorkDir = labelPrefix + "workdir"
+	// labelVolume is the path at which the creator wants the sandbox's workspace.
+	labelVolume = labelPrefix + "volume"
 )
 
 // defaultTemplates are the templates that E2B's SDKs request by default. They
@@ -92,9 +95,9 @@ type createRequest struct {
 		Timeout int  `json:"timeout"`
 	} `json:"autoResume"`
 
-	MCP          json.RawMessage   `json:"mcp"`
-	IAM          json.RawMessage   `json:"iam"`
-	VolumeMounts []json.RawMessage `json:"volumeMounts"`
+	MCP          json.RawMessage `json:"mcp"`
+	IAM          json.RawMessage `json:"iam"`
+	VolumeMounts []volumeMount   `json:"volumeMounts"`
 }
 
 // sandboxAnswer is the answer to create, connect and resume.
@@ -128,11 +131,26 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if s.opts.PublicPorts && in.Network.public() {
 		req.Labels[labelPublic] = "true"
 	}
+	volume, err := checkMounts(in.VolumeMounts)
+	if err == nil && volume != nil {
+		req.Workspace, req.Labels[labelVolume] = volume.Name, volume.Path
+		err = s.checkVolume(r.Context(), p, volume)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
 	now := req.TTL == 0
 	if now {
 		req.TTL = sandbox.MinIdle // the engine's zero is no end
 	}
 	sb, err := s.opts.Engine.Create(r.Context(), p, req)
+	if err == nil && volume != nil {
+		if err = s.linkVolume(r.Context(), p, sb.ID, volume); err != nil {
+			if serr := s.opts.Engine.Stop(context.WithoutCancel(r.Context()), p, sb.ID); serr != nil {
+				s.opts.Log.Error("stop a sandbox without its volume", "sandbox", sb.ID, "error", serr)
+			}
+		}
+	}
 	if err == nil {
 		err = start(r.Context(), sb.ID)
 	}
@@ -159,8 +177,6 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 		return unsupported("mcp: there is no MCP gateway in sandboxes")
 	case isSet(in.IAM):
 		return unsupported("iam: there are no workload identities")
-	case len(in.VolumeMounts) > 0:
-		return unsupported("volumeMounts: there are no volumes")
 	case in.AutoPauseMemory != nil && !*in.AutoPauseMemory:
 		return unsupported("autoPauseMemory: a paused sandbox keeps its memory, and nothing else can be had")
 	}
@@ -204,6 +220,14 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 // answerOf returns the answer that gives access to a sandbox.
 func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 	token := s.opts.Access.Token(sb.ID)
+	return sandboxAnswer{
+		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: aliasOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
+		EnvdAccessToken: token, TrafficAccessToken: token, Domain: s.domainOf(r),
+	}
+}
+
+// domainOf returns the domain of the server for the client of a request.
+func (s *Server) domainOf(r *http.Request) string {
 	domain := s.opts.Domain
 	if domain == "" {
 		// Do not leave the domain empty. SDKs would use E2B's own domain instead,
@@ -218,10 +242,7 @@ func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 			}
 		}
 	}
-	return sandboxAnswer{
-		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: aliasOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
-		EnvdAccessToken: token, TrafficAccessToken: token, Domain: domain,
-	}
+	return domain
 }
 
 // templateOf returns the template of a sandbox. A sandbox that was created over
@@ -407,6 +428,8 @@ type entry struct {
 	DiskSizeMB  int32             `json:"diskSizeMB"`
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
+
+	VolumeMounts []volumeMount `json:"volumeMounts,omitempty"`
 }
 
 func entryOf(sb sandbox.Sandbox) entry {
@@ -427,7 +450,7 @@ func entryOf(sb sandbox.Sandbox) entry {
 		MemoryMB:   megabytes(sb.Limits.MemoryBytes),
 		DiskSizeMB: megabytes(sb.Limits.DiskBytes),
 
-		EnvdVersion: agentOf(sb), Metadata: metadata,
+		EnvdVersion: agentOf(sb), Metadata: metadata, VolumeMounts: mountOf(sb),
 	}
 }
 

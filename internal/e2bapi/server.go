@@ -13,6 +13,7 @@ package e2bapi
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,6 +44,16 @@ type Engine interface {
 	HasImage(ctx context.Context, p sandbox.Principal, ref string) (bool, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	Live(ctx context.Context) ([]string, error)
+	StatFile(ctx context.Context, p sandbox.Principal, id, path string) (sandbox.File, error)
+	Unpack(ctx context.Context, p sandbox.Principal, id string, r io.Reader, to sandbox.UnpackTo) error
+
+	// E2B's volumes are workspaces, and their IDs are handles. Volume opens one of any
+	// principal; the caller releases it.
+	Volume(ctx context.Context, handle string) (Volume, error)
+	Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error)
+	WorkspaceOf(ctx context.Context, p sandbox.Principal, name string) (id, handle string, err error)
+	MakeWorkspace(ctx context.Context, p sandbox.Principal, name string) (url string, err error)
+	DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error
 }
 
 // A Verifier identifies the owner of an API key. For an invalid key, Verify
@@ -148,6 +159,17 @@ func (s *Server) routes() http.Handler {
 			mux.HandleFunc(pattern, s.answer(h))
 		}
 	}
+	mux.HandleFunc("GET /volumes", s.answer(s.volumes))
+	mux.HandleFunc("POST /volumes", s.answer(s.makeVolume))
+	mux.HandleFunc("GET /volumes/{id}", s.answer(s.volumeInfo))
+	mux.HandleFunc("DELETE /volumes/{id}", s.answer(s.removeVolume))
+	mux.HandleFunc("GET "+contentPath+"{id}/path", s.inVolume(s.describeFile))
+	mux.HandleFunc("PATCH "+contentPath+"{id}/path", s.inVolume(s.changeFile))
+	mux.HandleFunc("DELETE "+contentPath+"{id}/path", s.inVolume(s.removeFile))
+	mux.HandleFunc("GET "+contentPath+"{id}/dir", s.inVolume(s.listFiles))
+	mux.HandleFunc("POST "+contentPath+"{id}/dir", s.inVolume(s.makeDir))
+	mux.HandleFunc("GET "+contentPath+"{id}/file", s.getFile)
+	mux.HandleFunc("PUT "+contentPath+"{id}/file", s.inVolume(s.putFile))
 	for path, what := range map[string]string{
 		"/sandboxes/{id}/fork":      "sandboxes cannot be forked",
 		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",
@@ -158,9 +180,6 @@ func (s *Server) routes() http.Handler {
 		"/v3/templates/{rest...}":   noTemplates,
 		"/v2/templates":             noTemplates,
 		"/v3/templates":             noTemplates,
-		"/volumes":                  "there are no volumes",
-		"/volumes/{rest...}":        "there are no volumes",
-		"/volumecontent/{rest...}":  "there are no volumes",
 		"/secrets":                  "there are no secrets",
 		"/secrets/{rest...}":        "there are no secrets",
 	} {

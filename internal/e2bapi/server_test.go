@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
 // fakeEngine has sandboxes that do nothing.
@@ -37,6 +38,11 @@ type fakeEngine struct {
 	answer    func() (*http.Response, error)
 	runs      []sandbox.Run
 	outputs   map[string]sandbox.Output // by run ID
+	volumes   map[string]*fakeVolume    // by handle
+	spaces    *workspace.Set
+	open      int      // volumes that are not released
+	files     []string // that every sandbox has
+	unpacked  []string // links that were unpacked
 }
 
 type fakeBox struct {
@@ -68,7 +74,7 @@ func (e *fakeEngine) find(p sandbox.Principal, id string) (*fakeBox, error) {
 func (e *fakeEngine) Create(_ context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	e.created = r
 	return e.boxes[e.add(p, func(sb *sandbox.Sandbox) {
-		sb.Labels, sb.Ends = r.Labels, now.Add(r.TTL)
+		sb.Labels, sb.Ends, sb.Workspace = r.Labels, now.Add(r.TTL), r.Workspace
 		if r.Network != "" {
 			sb.Network = r.Network
 		}
@@ -479,7 +485,7 @@ func TestRefusals(t *testing.T) {
 	if status, _, _ := do(t, "POST", srv.URL+guestapi.FSStat, "{}", access...); status != 200 {
 		t.Errorf("a paused sandbox that wakes by itself: status %d", status)
 	}
-	for path, want := range map[string]int{"/nothing": 404, "/templates/x": 501, "/volumes": 501, "/snapshots": 501, "/sandboxes/" + id + "/fork": 501} {
+	for path, want := range map[string]int{"/nothing": 404, "/templates/x": 501, "/snapshots": 501, "/sandboxes/" + id + "/fork": 501} {
 		status, _, body := do(t, "GET", srv.URL+path, "", "X-API-KEY", "alice")
 		var got struct {
 			Code    int
@@ -512,7 +518,7 @@ func TestCreate(t *testing.T) {
 		"no host":       {`{"network":{"maskRequestHost":"a b"}}`, 400, sandbox.CreateRequest{}},
 		"a proxy":       {`{"network":{"egressProxy":{"address":"x"}}}`, 501, sandbox.CreateRequest{}},
 		"transforms":    {`{"network":{"rules":{"x.com":[]}}}`, 501, sandbox.CreateRequest{}},
-		"volumes":       {`{"volumeMounts":[{"name":"a","path":"/b"}]}`, 501, sandbox.CreateRequest{}},
+		"volumes":       {`{"volumeMounts":[{"name":"a","path":"/b"}]}`, 404, sandbox.CreateRequest{}},
 		"mcp":           {`{"mcp":{"a":{}}}`, 501, sandbox.CreateRequest{}},
 		"iam":           {`{"iam":{"tokens":{}}}`, 501, sandbox.CreateRequest{}},
 		"disk only":     {`{"autoPause":true,"autoPauseMemory":false}`, 501, sandbox.CreateRequest{}},

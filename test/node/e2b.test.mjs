@@ -213,7 +213,7 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
 
   test('what cannot be had is refused', async () => {
     const refused = [
-      { mcp: { exa: { apiKey: 'x' } } }, { volumeMounts: { '/mnt': 'v' } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
+      { mcp: { exa: { apiKey: 'x' } } }, { volumeMounts: { '/mnt/v': 'v', '/mnt/w': 'w' } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
       { network: { denyOut: ['8.8.8.8'] } }, { network: { egressProxy: { address: 'x:1' } } },
       { lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } },
     ]
@@ -669,4 +669,96 @@ test('every method of a sandbox is used here', () => {
       assert.ok(text.includes(`.${name}(`), `${name} is not used`)
     }
   }
+})
+
+describe('volumes', { concurrency: true, timeout: 240_000 }, () => {
+  const { Volume, VolumeError, VolumeNotFoundError, VolumePathNotFoundError } = e2b
+  const named = () => `v-${crypto.randomUUID()}`
+
+  test('create, connect, list, info, destroy', async () => {
+    const name = named()
+    const volume = await Volume.create(name)
+    assert.equal(volume.name, name)
+    await assert.rejects(Volume.create(name), VolumeError)
+    await assert.rejects(Volume.create('no spaces'), VolumeError)
+    const again = await Volume.connect(volume.volumeId)
+    assert.equal(again.name, name)
+    await volume.writeFile('/a', 'text')
+    assert.equal(await again.readFile('/a'), 'text')
+    assert.ok((await Volume.list()).some((v) => v.volumeId === volume.volumeId && v.name === name))
+    assert.equal((await Volume.getInfo(volume.volumeId)).token, volume.token)
+    assert.ok(!(await Volume.list({ apiKey: other })).some((v) => v.name === name))
+    await assert.rejects(Volume.getInfo(volume.volumeId, { apiKey: other }), VolumeNotFoundError)
+    assert.equal(await Volume.destroy(volume.volumeId, { apiKey: other }), false)
+    assert.equal(await Volume.destroy(volume.volumeId), true)
+    assert.equal(await Volume.destroy(volume.volumeId), false)
+    await assert.rejects(Volume.connect(volume.volumeId), VolumeNotFoundError)
+  })
+
+  test('files', async () => {
+    const volume = await Volume.create(named())
+    try {
+      const made = await volume.writeFile('/dir/a.txt', 'hello', { mode: 0o600, uid: 1000, gid: 1000 })
+      assert.deepEqual([made.name, made.type, made.path, made.size, made.mode, made.uid, made.gid], ['a.txt', 'file', '/dir/a.txt', 5, 0o600, 1000, 1000])
+      assert.ok(Math.abs(made.mtime - Date.now()) < 60_000)
+      assert.equal(await volume.readFile('/dir/a.txt'), 'hello')
+      assert.deepEqual(await volume.readFile('/dir/a.txt', { format: 'bytes' }), new TextEncoder().encode('hello'))
+      assert.equal(await (await volume.readFile('/dir/a.txt', { format: 'blob' })).text(), 'hello')
+      await volume.writeFile('/empty', '')
+      assert.equal(await volume.readFile('/empty'), '')
+      // More than a request in memory may have.
+      const large = new Uint8Array(24 << 20).fill(7)
+      await volume.writeFile('/large', new Blob([large]).stream())
+      let size = 0
+      for await (const part of await volume.readFile('/large', { format: 'stream' })) size += part.length
+      assert.equal(size, large.length)
+      await assert.rejects(volume.writeFile('/dir/a.txt', 'x', { force: false }), VolumeError)
+      await volume.writeFile('/dir/a.txt', 'more', { force: true })
+      assert.equal((await volume.updateMetadata('/dir/a.txt', { mode: 0o755 })).mode, 0o755)
+      await volume.makeDir('/new')
+      await assert.rejects(volume.makeDir('/new', { force: false }), VolumeError)
+      await volume.makeDir('/new/er/est', { force: true })
+      assert.deepEqual((await volume.list('/')).map((f) => f.path), ['/dir', '/empty', '/large', '/new'])
+      assert.deepEqual((await volume.list('/new', { depth: 2 })).map((f) => f.path), ['/new/er', '/new/er/est'])
+      assert.equal(await volume.exists('/new/er'), true)
+      await volume.remove('/new')
+      assert.equal(await volume.exists('/new/er'), false)
+      for (const missing of [volume.readFile('/no'), volume.list('/no'), volume.remove('/no'), volume.getInfo('/no'), volume.updateMetadata('/no', { mode: 0o644 })]) {
+        await assert.rejects(missing, VolumePathNotFoundError)
+      }
+      const stolen = new Volume(volume.volumeId, volume.name, 'x')
+      await assert.rejects(stolen.readFile('/dir/a.txt'), message(401))
+    } finally {
+      await Volume.destroy(volume.volumeId)
+    }
+  })
+
+  test('in sandboxes', async () => {
+    const volume = await Volume.create(named())
+    const made = []
+    const sandbox = async (path) => {
+      made.push(await e2b.Sandbox.create({ volumeMounts: { [path]: volume } }))
+      return made.at(-1)
+    }
+    try {
+      await volume.writeFile('/from/outside', 'o')
+      const one = await sandbox('/mnt/my-data')
+      assert.deepEqual((await one.getInfo()).volumeMounts, [{ name: volume.name, path: '/mnt/my-data' }])
+      assert.equal((await one.commands.run('cat /mnt/my-data/from/outside && echo i > /mnt/my-data/inside && stat -c %U /mnt/my-data/inside')).stdout, 'ouser\n')
+      assert.equal(await one.files.read('/mnt/my-data/from/outside'), 'o')
+      await one.files.write('/mnt/my-data/by/files', 'f')
+      assert.deepEqual((await one.files.list('/mnt/my-data')).map((f) => f.name).sort(), ['by', 'from', 'inside'])
+      assert.equal(await volume.readFile('/inside'), 'i\n')
+      assert.equal(await volume.readFile('/by/files'), 'f')
+      const two = await sandbox('/data')
+      assert.equal(await two.files.read('/data/inside'), 'i\n')
+      await assert.rejects(Volume.destroy(volume.volumeId), VolumeError, 'a volume in use')
+      await assert.rejects(sandbox('/etc'), message(400))
+      await assert.rejects(e2b.Sandbox.create({ volumeMounts: { '/mnt/x': 'no-such-volume' } }), message(404))
+      await assert.rejects(e2b.Sandbox.create({ apiKey: other, volumeMounts: { '/mnt/x': volume } }), message(404))
+    } finally {
+      await Promise.all(made.map((s) => s.kill()))
+      assert.equal(await Volume.destroy(volume.volumeId), true)
+    }
+  })
 })
