@@ -10,7 +10,7 @@ import (
 // Network configures the network of sandboxes.
 type Network struct {
 	// Allow is the largest network policy that a caller may ask for, as rules of
-	// [sandbox.ParseNetwork]. Empty is no network at all.
+	// [sandbox.ParseNetwork] that deny nothing. Empty is no network at all.
 	Allow []string `yaml:"allow"`
 	// Default is the network policy of a sandbox whose creator asks for none. It
 	// must lie within Allow.
@@ -37,6 +37,9 @@ const maxConnections = 16 << 10
 
 func (n *Network) validate() error {
 	allow, err := sandbox.ParseNetwork(n.Allow...)
+	if err == nil {
+		err = allow.CheckAllows()
+	}
 	if err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "configuration: network.allow: %w", err), "%s", sandbox.HintOf(err))
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// networkConfig is E2B's network policy. Glovebox supports only a list of allowed
-// destinations, with everything else denied, or no restriction.
+// networkConfig is E2B's network policy.
 type networkConfig struct {
 	AllowOut []string `json:"allowOut,omitempty"`
 	DenyOut  []string `json:"denyOut,omitempty"`
@@ -44,8 +43,8 @@ func validHost(mask string) bool {
 
 // networkOf returns the network policy for a request; "" is the server's default.
 // In E2B's policy everything is allowed that is not denied. allowOut only lists
-// exceptions from denyOut.
-func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
+// exceptions from denyOut. Here, everything is what the operator allows.
+func (s *Server) networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
 	if c == nil {
 		c = &networkConfig{}
 	}
@@ -63,20 +62,49 @@ func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
 	case len(c.Rules) > 0 && string(c.Rules) != "null" && string(c.Rules) != "{}":
 		return unsupported("rules: what sandboxes send is not changed on its way")
 	}
-	denied := internet != nil && !*internet || slices.Contains(c.DenyOut, all)
 	switch {
 	case slices.Contains(c.AllowOut, all):
-		return sandbox.NetworkInternet, nil
-	case denied && len(c.AllowOut) == 0:
-		return sandbox.NetworkNone, nil
-	case denied:
+		return s.allowed(), nil
+	case internet != nil && !*internet || slices.Contains(c.DenyOut, all):
+		if len(c.AllowOut) == 0 {
+			return sandbox.NetworkNone, nil
+		}
 		return sandbox.ParseNetwork(c.AllowOut...)
 	case len(c.DenyOut) > 0:
-		return unsupported("denyOut: only " + all + " can be denied, with what is allowed all the same in allowOut")
+		return s.allBut(c.DenyOut, c.AllowOut)
 	case internet != nil:
-		return sandbox.NetworkInternet, nil
+		return s.allowed(), nil
 	}
 	return "", nil
+}
+
+// allowed returns everything that the operator allows.
+func (s *Server) allowed() sandbox.Network {
+	return s.opts.Engine.AllowedNetwork(sandbox.NetworkInternet)
+}
+
+// allBut returns everything that the operator allows, without the denied addresses
+// and ranges. The addresses and ranges of but stay allowed: E2B refuses names there.
+func (s *Server) allBut(denied, but []string) (sandbox.Network, error) {
+	ranges, err := sandbox.ParseNetwork(but...)
+	if err != nil {
+		return "", err
+	}
+	if ranges.Ranges() != ranges {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: allowOut has names, and denyOut lacks %s", all),
+			"deny everything (ALL_TRAFFIC), or allow addresses only")
+	}
+	rules := []string{string(ranges)}
+	if open := s.allowed(); open != sandbox.NetworkNone {
+		rules = append(rules, string(open))
+	}
+	if rules[0] == "" && len(rules) == 1 {
+		return sandbox.NetworkNone, nil
+	}
+	for _, d := range denied {
+		rules = append(rules, "!"+d)
+	}
+	return sandbox.ParseNetwork(rules...)
 }
 
 // setNetwork replaces the network policy of a sandbox that has a network.
@@ -88,12 +116,12 @@ func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, err
 	if err := readBody(r, &in); err != nil {
 		return 0, nil, err
 	}
-	n, err := networkOf(in.Internet, &in.networkConfig)
+	n, err := s.networkOf(in.Internet, &in.networkConfig)
 	if err != nil {
 		return 0, nil, err
 	}
-	if n == "" || n == sandbox.NetworkInternet { // nothing is denied
-		n = s.opts.Engine.AllowedNetwork(sandbox.NetworkInternet)
+	if n == "" { // nothing is denied
+		n = s.allowed()
 	}
 	sb, err := s.get(r, p)
 	if err != nil {
@@ -112,12 +140,21 @@ func (s *Server) networkInfo(sb sandbox.Sandbox) (internet bool, c *networkConfi
 	c = &networkConfig{DenyOut: []string{all}, AllowPublicTraffic: &public, MaskRequestHost: sb.Labels[labelHost]}
 	for _, r := range sb.Network.Rules() {
 		if r.Internet && r.Port == 0 {
-			c.AllowOut, c.DenyOut = nil, nil
-			return true, c
+			internet = true
+			continue
 		}
 		c.AllowOut = append(c.AllowOut, r.String())
 	}
-	return false, c
+	if internet {
+		c.DenyOut = nil
+		for _, d := range sb.Network.Denied() {
+			c.DenyOut = append(c.DenyOut, sandbox.NetworkRule{Range: d}.String())
+		}
+		if c.DenyOut == nil {
+			c.AllowOut = nil // nothing is denied that it excepts
+		}
+	}
+	return internet, c
 }
 
 // isPublic reports whether ports of a sandbox need no token.

@@ -1,7 +1,11 @@
 package e2bapi
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -17,7 +21,9 @@ func TestSetNetwork(t *testing.T) {
 		{"narrower", "alice", `{"denyOut":["0.0.0.0/0"],"allowOut":["example.com"]}`, 204, "example.com"},
 		{"nothing", "alice", `{"allow_internet_access":false}`, 204, sandbox.NetworkNone},
 		{"no rule", "alice", `{}`, 204, sandbox.NetworkInternet},
-		{"what cannot be had", "alice", `{"denyOut":["192.0.2.1"]}`, 501, sandbox.NetworkInternet},
+		{"one address denied", "alice", `{"denyOut":["192.0.2.1","198.51.100.0/24"]}`, 204, "internet,!192.0.2.1,!198.51.100.0/24"},
+		{"a name denied", "alice", `{"denyOut":["example.com"]}`, 400, "internet,!192.0.2.1,!198.51.100.0/24"},
+		{"no rule again", "alice", `{}`, 204, sandbox.NetworkInternet},
 		{"unknown field", "alice", `{"all":true}`, 400, sandbox.NetworkInternet},
 		{"another's", "mallory", `{"allow_internet_access":false}`, 404, sandbox.NetworkInternet},
 	} {
@@ -25,5 +31,65 @@ func TestSetNetwork(t *testing.T) {
 		if status != c.status || e.boxes[id].Network != c.want {
 			t.Errorf("%s: status %d (%s), network %s; want %d, %s", c.name, status, body, e.boxes[id].Network, c.status, c.want)
 		}
+	}
+}
+
+// TestDenyOut converts E2B's denied destinations to policies, and back.
+func TestDenyOut(t *testing.T) {
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		allowed sandbox.Network // by the operator
+		body    string
+		status  int
+		want    sandbox.Network
+		info    networkConfig
+	}{
+		"one address": {sandbox.NetworkInternet, `{"denyOut":["192.0.2.1/32"]}`, 201, "internet,!192.0.2.1",
+			networkConfig{DenyOut: []string{"192.0.2.1"}, AllowPublicTraffic: &no}},
+		"a range, but one address": {sandbox.NetworkInternet, `{"denyOut":["192.0.2.0/24"],"allowOut":["192.0.2.7"]}`, 201, "192.0.2.7,internet,!192.0.2.0/24",
+			networkConfig{AllowOut: []string{"192.0.2.7"}, DenyOut: []string{"192.0.2.0/24"}, AllowPublicTraffic: &no}},
+		"everything, and one address": {sandbox.NetworkInternet, `{"denyOut":["0.0.0.0/0","192.0.2.1"],"allowOut":["example.com"]}`, 201, "example.com",
+			networkConfig{AllowOut: []string{"example.com"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"of what the operator allows": {"pypi.org,internet:443", `{"denyOut":["192.0.2.1"]}`, 201, "pypi.org,internet:443,!192.0.2.1",
+			networkConfig{AllowOut: []string{"pypi.org", "internet:443"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"where nothing is allowed": {sandbox.NetworkNone, `{"denyOut":["192.0.2.1"]}`, 201, sandbox.NetworkNone,
+			networkConfig{DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"names without all denied": {sandbox.NetworkInternet, `{"denyOut":["192.0.2.1"],"allowOut":["example.com"]}`, 400, "", networkConfig{}},
+		"a name denied":            {sandbox.NetworkInternet, `{"denyOut":["example.com"]}`, 400, "", networkConfig{}},
+		"half a range denied":      {sandbox.NetworkInternet, `{"denyOut":["192.0.2.1/24"]}`, 400, "", networkConfig{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _, srv := newTest(t)
+			e.allowed = c.allowed
+			status, _, body := do(t, "POST", srv.URL+"/sandboxes", `{"templateID":"base","network":`+c.body+`}`, "X-API-KEY", "alice")
+			if status != c.status {
+				t.Fatalf("status %d (%s), want %d", status, body, c.status)
+			}
+			if status != 201 {
+				return
+			}
+			if e.created.Network != c.want {
+				t.Errorf("the engine is asked for the network %q, want %q", e.created.Network, c.want)
+			}
+			var made sandboxAnswer
+			if err := json.Unmarshal([]byte(body), &made); err != nil {
+				t.Fatal(err)
+			}
+			var detail struct {
+				Network             networkConfig
+				AllowInternetAccess *bool
+			}
+			_, _, body = do(t, "GET", srv.URL+"/sandboxes/"+made.SandboxID, "", "X-API-KEY", "alice")
+			if err := json.Unmarshal([]byte(body), &detail); err != nil {
+				t.Fatal(err)
+			}
+			internet := &no
+			if strings.Contains(string(c.want), "internet,!") {
+				internet = &yes
+			}
+			if diff := cmp.Diff(c.info, detail.Network); diff != "" || detail.AllowInternetAccess == nil || *detail.AllowInternetAccess != *internet {
+				t.Errorf("the sandbox's network is reported as %s", body)
+			}
+		})
 	}
 }

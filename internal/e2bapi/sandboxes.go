@@ -125,8 +125,8 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if err != nil {
 		return 0, nil, err
 	}
-	if req.Network == sandbox.NetworkInternet {
-		req.Network = s.opts.Engine.AllowedNetwork(req.Network)
+	if req.Network, err = s.networkOf(in.AllowInternetAccess, in.Network); err != nil {
+		return 0, nil, err
 	}
 	if s.opts.PublicPorts && in.Network.public() {
 		req.Labels[labelPublic] = "true"
@@ -164,7 +164,7 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	return http.StatusCreated, s.answerOf(r, sb), nil
 }
 
-// request converts a request for the engine. If the server does not support a
+// request converts a request for the engine, without its network. If the server does not support a
 // part of it, the error wraps [sandbox.Unsupported].
 func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	none := sandbox.CreateRequest{}
@@ -180,10 +180,6 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	case in.AutoPauseMemory != nil && !*in.AutoPauseMemory:
 		return unsupported("autoPauseMemory: a paused sandbox keeps its memory, and nothing else can be had")
 	}
-	network, err := networkOf(in.AllowInternetAccess, in.Network)
-	if err != nil {
-		return none, err
-	}
 	d, err := ttl(in.Timeout)
 	if err != nil {
 		return none, err
@@ -198,7 +194,7 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 		labels = map[string]string{}
 	}
 	labels[labelAgent] = AgentVersion
-	req := sandbox.CreateRequest{Network: network, Env: in.EnvVars, TTL: d, Restless: true, Labels: labels}
+	req := sandbox.CreateRequest{Env: in.EnvVars, TTL: d, Restless: true, Labels: labels}
 	if in.TemplateID != "" {
 		labels[labelTemplate] = in.TemplateID
 	}

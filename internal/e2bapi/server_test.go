@@ -512,7 +512,7 @@ func TestCreate(t *testing.T) {
 		"all denied":    {`{"network":{"denyOut":["0.0.0.0/0"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: sandbox.NetworkNone}},
 		"some allowed":  {`{"network":{"denyOut":["0.0.0.0/0"],"allowOut":["example.com","192.0.2.1/32"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: "example.com,192.0.2.1"}},
 		"all allowed":   {`{"network":{"allowOut":["0.0.0.0/0"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: sandbox.NetworkInternet}},
-		"some denied":   {`{"network":{"denyOut":["192.0.2.1"]}}`, 501, sandbox.CreateRequest{}},
+		"some denied":   {`{"network":{"denyOut":["192.0.2.1"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: "internet,!192.0.2.1"}},
 		"a bad rule":    {`{"network":{"denyOut":["0.0.0.0/0"],"allowOut":["not a host"]}}`, 400, sandbox.CreateRequest{}},
 		"public ports":  {`{"network":{"allowPublicTraffic":true}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute}},
 		"no host":       {`{"network":{"maskRequestHost":"a b"}}`, 400, sandbox.CreateRequest{}},

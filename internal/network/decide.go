@@ -11,11 +11,22 @@ import (
 type policy struct {
 	network  sandbox.Network
 	rules    []sandbox.NetworkRule
+	denied   []netip.Prefix        // to rules without a range
 	operator []sandbox.NetworkRule // rules of the terms, for addresses that are not public
 }
 
 func newPolicy(n, reachable sandbox.Network) *policy {
-	return &policy{network: n, rules: n.Rules(), operator: reachable.Rules()}
+	return &policy{network: n, rules: n.Rules(), denied: n.Denied(), operator: reachable.Rules()}
+}
+
+// denies reports whether only a rule with a range may reach a.
+func (p *policy) denies(a netip.Addr) bool {
+	return slices.ContainsFunc(p.denied, func(r netip.Prefix) bool { return r.Contains(a) })
+}
+
+// inRange reports whether a rule of the sandbox names a range with a.
+func (p *policy) inRange(a netip.Addr) bool {
+	return slices.ContainsFunc(p.rules, func(r sandbox.NetworkRule) bool { return r.Range.IsValid() && r.Range.Contains(a) })
 }
 
 // A decision says whether a connection is allowed, and how.
@@ -121,6 +132,8 @@ func (p *policy) allowsAddress(a netip.Addr, m *machine) sandbox.BlockReason {
 	switch {
 	case a.IsUnspecified(): // the host's kernel takes it for loopback
 		return sandbox.BlockedHost
+	case m.public(a) && p.denies(a) && !p.inRange(a):
+		return sandbox.BlockedPolicy
 	case m.public(a) || p.named(a, 0, m):
 		return ""
 	case m.owns(a):
@@ -154,6 +167,10 @@ func (p *policy) decide(dst netip.AddrPort, names []string, m *machine) decision
 		return r.Range.IsValid() && r.Range.Contains(a) && r.AllowsPort(port) && meant(r)
 	})
 	if byRange && (m.public(a) || p.named(a, port, m)) {
+		return d
+	}
+	if p.denies(a) {
+		d.blocked = sandbox.BlockedPolicy
 		return d
 	}
 	open := false

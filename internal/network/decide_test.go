@@ -101,6 +101,21 @@ func TestDecide(t *testing.T) {
 		{"internet", "5.5.5.5:443", "dns.google", sandbox.BlockedResolver, ""},
 		{"a.example", "93.184.216.34:853", "a.example", sandbox.BlockedResolver, ""},
 		{"a.example,93.184.216.0/24", "93.184.216.34:80", "a.example", "", ""}, // by address: nothing to agree with
+		// A denied range is not reached by names and "internet", but by a range.
+		{"internet,!93.184.216.34", "93.184.216.34:80", "", sandbox.BlockedPolicy, ""},
+		{"internet,!93.184.216.34", "93.184.216.35:80", "", "", ""},
+		{"internet,!93.184.0.0/16", "93.184.216.34:80", "a.example", sandbox.BlockedPolicy, ""},
+		{"a.example,!93.184.0.0/16", "93.184.216.34:80", "a.example", sandbox.BlockedPolicy, ""},
+		{"a.example,!93.184.0.0/16", "93.185.216.34:80", "a.example", "", "a.example"},
+		{"internet,93.184.216.34,!93.184.0.0/16", "93.184.216.34:80", "", "", ""},
+		{"internet,93.184.216.34,!93.184.0.0/16", "93.184.216.35:80", "", sandbox.BlockedPolicy, ""},
+		{"internet,93.184.0.0/16,!93.184.216.34", "93.184.216.34:80", "", "", ""},
+		{"internet,93.184.216.34:443,!93.184.0.0/16", "93.184.216.34:80", "a.example", sandbox.BlockedPolicy, ""},
+		{"internet,93.184.216.34:443,!93.184.0.0/16", "93.184.216.34:443", "a.example", "", ""},
+		{"internet,!2606:4700:10:1::/64", "[2606:4700:10:1::2]:80", "", sandbox.BlockedPolicy, ""},
+		{"internet,!0.0.0.0/0", "[2606:4700:10:1::2]:80", "", "", ""},
+		{"internet,10.1.0.0/16,!10.0.0.0/8", "10.1.1.1:80", "", "", ""},
+		{"internet,!10.0.0.0/8", "10.1.1.1:80", "", sandbox.BlockedPrivate, ""},
 	} {
 		var names []string
 		if c.names != "" {

@@ -89,6 +89,38 @@ func TestInternet(t *testing.T) {
 	w.wantBlocked("dns.google", sandbox.BlockedResolver)
 }
 
+// TestDenied denies one address of a network that is otherwise open, to names too,
+// and ends the connections of an address that is denied later.
+func TestDenied(t *testing.T) {
+	w := newWorld(t, "internet,!"+sandbox.Network(webAddr.String()), sandbox.NetworkTerms{})
+	w.serve(80, echo, webAddr, web6Addr)
+	if _, err := w.connect(webAddr, 80); err == nil {
+		t.Error("the denied address is reached")
+	}
+	w.wantBlocked(webAddr.String(), sandbox.BlockedPolicy)
+	if got, err := w.lookup("web.example"); err != nil || !slices.Equal(got, []netip.Addr{web6Addr}) {
+		t.Errorf("a name with the denied address gives %v, %v", got, err)
+	}
+	w.wantBlocked("web.example", sandbox.BlockedPolicy)
+	c := w.mustConnect(web6Addr, 80)
+	if _, err := c.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if got := make([]byte, 5); readFull(t, c, got) != "hello" {
+		t.Errorf("the other address answers %q", got)
+	}
+	if err := w.g.SetNetwork("internet,!" + sandbox.Network(web6Addr.String())); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); err == nil {
+		t.Errorf("the connection to an address that is denied now gives %d bytes", n)
+	}
+	if _, err := w.connect(web6Addr, 80); err == nil {
+		t.Error("the address that is denied now is reached")
+	}
+	w.mustConnect(webAddr, 80)
+}
+
 // TestThisMachine reaches programs on the loopback addresses of the machine, on
 // the ports that both the sandbox's policy and the operator name.
 func TestThisMachine(t *testing.T) {

@@ -103,7 +103,7 @@ func (t *Target) policy(host string) string {
 }
 
 // sources converts a network policy for a Content-Security-Policy. It omits
-// ranges of addresses, which that has no notation for. all reports that the
+// ranges of addresses, allowed and denied, which that has no notation for. all reports that the
 // policy allows everything.
 func sources(n sandbox.Network) (list string, all bool) {
 	var b strings.Builder

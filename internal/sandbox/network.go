@@ -21,6 +21,10 @@ import (
 // [2001:db8::/32]:22. A rule without a port is for every port. A rule holds for
 // TCP and UDP.
 //
+// A Network may also deny addresses on every port: !192.0.2.7 or !2001:db8::/32.
+// "internet" and names do not reach them then. A rule with an address range does:
+// it wins over each denied range, whichever is the smaller.
+//
 // The host [ThisMachine] stands for the loopback address of the machine that runs
 // the server, and its rule needs a port. No other rule covers it. An address of
 // loopback itself is an error, because programs would reach the sandbox's own.
@@ -51,7 +55,7 @@ const ThisMachine = "host.glovebox.internal"
 
 // Bounds on a Network. A person must still be able to read it.
 const (
-	maxNetworkRules = 256
+	maxNetworkRules = 256 // with denied ranges
 	maxNetworkText  = 16 << 10
 	maxHostName     = 253
 )
@@ -99,33 +103,49 @@ func ParseNetwork(items ...string) (Network, error) { return parseNetwork(parseR
 
 // parseNetwork parses items, each rule by parse.
 func parseNetwork(parse func(string) (NetworkRule, error), items []string) (Network, error) {
-	var texts []string
+	var texts, denied []string
 	none := false
 	for item := range strings.SplitSeq(strings.Join(items, ","), ",") {
-		switch item = strings.TrimSpace(item); item {
-		case "":
-		case string(NetworkNone):
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		if item == string(NetworkNone) {
 			none = true
-		default:
-			if len(texts) == maxNetworkRules {
-				return "", Errorf(Invalid, "network: more than %d rules", maxNetworkRules)
+			continue
+		}
+		if len(texts)+len(denied) == maxNetworkRules {
+			return "", Errorf(Invalid, "network: more than %d rules", maxNetworkRules)
+		}
+		to := &texts
+		var s string
+		if text, ok := strings.CutPrefix(item, denySign); ok {
+			r, err := parseDenied(text)
+			if err != nil {
+				return "", err
 			}
+			to, s = &denied, deniedText(r)
+		} else {
 			rule, err := parse(item)
 			if err != nil {
 				return "", err
 			}
-			if s := rule.String(); !slices.Contains(texts, s) {
-				texts = append(texts, s)
-			}
+			s = rule.String()
+		}
+		if !slices.Contains(*to, s) {
+			*to = append(*to, s)
 		}
 	}
 	switch {
-	case none && len(texts) > 0:
+	case none && len(texts)+len(denied) > 0:
 		return "", Errorf(Invalid, "network: %q cannot be combined with other rules", NetworkNone)
 	case none:
 		return NetworkNone, nil
+	case len(texts) == 0 && len(denied) > 0:
+		return "", WithHint(Errorf(Invalid, "network: %s denies a range, and no rule allows anything", denied[0]),
+			"write also what is allowed, like internet,%s", denied[0])
 	}
-	n := Network(strings.Join(texts, ","))
+	n := networkOf(texts, denied)
 	if len(n) > maxNetworkText {
 		return "", Errorf(Invalid, "network: the rules have more than %d characters", maxNetworkText)
 	}
@@ -145,14 +165,15 @@ func (n Network) CheckCanonical() error {
 	return nil
 }
 
-// Rules returns the rules of n, which is canonical. NetworkNone has none.
+// Rules returns the rules of n that allow something. n is canonical. NetworkNone
+// has none. See also [Network.Denied].
 func (n Network) Rules() []NetworkRule {
 	if n == "" || n == NetworkNone {
 		return nil
 	}
 	var rules []NetworkRule
 	for text := range strings.SplitSeq(string(n), ",") {
-		if r, err := parseRule(text); err == nil { // a rule that does not parse allows nothing
+		if r, err := parseRule(text); err == nil { // a rule that does not parse, or that denies, allows nothing
 			rules = append(rules, r)
 		}
 	}
@@ -188,7 +209,7 @@ func (n Network) Within(most Network) error {
 
 // Common returns the rules of n that most covers, and those of most that n covers.
 // Both are canonical; so is the result, which is [NetworkNone] if there is no such
-// rule.
+// rule. The result denies the same addresses as n.
 func (n Network) Common(most Network) Network {
 	var texts []string
 	add := func(from, limits []NetworkRule) {
@@ -200,7 +221,10 @@ func (n Network) Common(most Network) Network {
 	}
 	add(n.Rules(), most.Rules())
 	add(most.Rules(), n.Rules())
-	return Network(strings.Join(texts, ",")).orNone()
+	if len(texts) == 0 {
+		return NetworkNone
+	}
+	return networkOf(texts, n.deniedTexts())
 }
 
 func (n Network) orNone() Network {
@@ -408,7 +432,7 @@ func (n Network) InForce() Network {
 	if len(texts) == 0 {
 		return NetworkNone
 	}
-	return Network(strings.Join(texts, ","))
+	return networkOf(texts, n.deniedTexts())
 }
 
 // NetworkTerms are the operator's terms for sandboxes with a network. They are

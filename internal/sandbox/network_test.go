@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,8 @@ func TestParseNetwork(t *testing.T) {
 		{[]string{"[2001:db8::1]:443", "[2001:db8::/32]:22"}, "[2001:db8::1]:443,[2001:db8::/32]:22"},
 		{[]string{"host.glovebox.internal:5432", "*.glovebox.internal"}, "host.glovebox.internal:5432,*.glovebox.internal"},
 		{[]string{"xn--bcher-kva.example"}, "xn--bcher-kva.example"},
+		{[]string{"!192.0.2.7, internet", "!192.0.2.7/32"}, "internet,!192.0.2.7"},
+		{[]string{"!::ffff:10.0.0.0/104,a.example:80,![2001:DB8::]"}, "a.example:80,!10.0.0.0/8,!2001:db8::"},
 	} {
 		got, err := ParseNetwork(c.in...)
 		if err != nil || got != c.want {
@@ -42,8 +45,8 @@ func TestParseNetwork(t *testing.T) {
 		if err != nil || again != got {
 			t.Errorf("ParseNetwork(%q) = %q, %v; want the same again", got, again, err)
 		}
-		if got != "" && got != NetworkNone && len(got.Rules()) != strings.Count(string(got), ",")+1 {
-			t.Errorf("%q has %d rules", got, len(got.Rules()))
+		if got != "" && got != NetworkNone && len(got.Rules())+len(got.Denied()) != strings.Count(string(got), ",")+1 {
+			t.Errorf("%q has %d rules and denies %v", got, len(got.Rules()), got.Denied())
 		}
 	}
 }
@@ -55,6 +58,7 @@ func TestParseNetworkRefuses(t *testing.T) {
 		"http://example.com", "example.com/path", "example.com:0", "example.com:65536", "example.com:x", "example.com:",
 		"bücher.example", "a b.example", "127.1", "0x7f.0.0.1", "0177.0.0.1", "2130706433", "1.2.3.4.5", "256.1.1.1",
 		"10.0.0.1/8", "10.0.0.0/33", "::ffff:10.0.0.0/90", "fe80::1%eth0", "[::1", "a.example;b.example",
+		"!192.0.2.7", "none,!192.0.2.7", "internet,!", "internet,!a.example", "internet,!internet", "internet,!192.0.2.7:80", "internet,!192.0.2.7/24", "internet,!!192.0.2.7",
 		strings.Repeat("a", 64) + ".example", strings.Repeat("a.", 130) + "example", "internet.:443",
 	} {
 		got, err := ParseNetwork(in)
@@ -66,6 +70,7 @@ func TestParseNetworkRefuses(t *testing.T) {
 	}
 	for in, hint := range map[string]string{
 		"127.0.0.1:80": "host.glovebox.internal:5432", "localhost": "host.glovebox.internal:5432", "host.glovebox.internal": "write it like",
+		"!192.0.2.0/24": "internet,!192.0.2.0/24", "internet,!a.example": "a name cannot be denied", "internet,!10.0.0.1/8": "!10.0.0.0/8",
 		"https://pypi.org/simple": "name its host: pypi.org", "http://a.example:80": "name its host: a.example:80",
 	} {
 		if _, err := ParseNetwork(in); !strings.Contains(HintOf(err), hint) {
@@ -97,6 +102,8 @@ func TestStoredNetwork(t *testing.T) {
 		`"app.localhost,a.example"`:     {"app.localhost,a.example", "a.example"},
 		`"host.glovebox.internal"`:      {"host.glovebox.internal", "none"},
 		`"0.0.0.0:80,0.0.0.0/0:80"`:     {"0.0.0.0:80,0.0.0.0/0:80", "0.0.0.0/0:80"},
+		`"internet,::1,!192.0.2.0/24"`:  {"internet,::1,!192.0.2.0/24", "internet,!192.0.2.0/24"},
+		`"::1,!192.0.2.0/24"`:           {"::1,!192.0.2.0/24", "none"},
 		`"host.glovebox.internal:5432"`: {"host.glovebox.internal:5432", "host.glovebox.internal:5432"},
 	} {
 		var n Network
@@ -155,6 +162,8 @@ func TestWithin(t *testing.T) {
 		{"host.glovebox.internal:80", "host.glovebox.internal:81", false},
 		{"host.glovebox.internal:80", "internet,*.internal,*.glovebox.internal,0.0.0.0/0", false},
 		{"*.glovebox.internal", "host.glovebox.internal:80", false},
+		{"internet,!192.0.2.7", "internet", true},
+		{"internet,!192.0.2.7", "a.example", false},
 	} {
 		err := c.n.Within(c.most)
 		if (err == nil) != c.ok {
@@ -234,7 +243,7 @@ func TestNetworkJSON(t *testing.T) {
 }
 
 func FuzzParseNetwork(f *testing.F) {
-	for _, s := range []string{"none", "internet:443", "*.a.example:80,10.0.0.0/8", "[2001:db8::/32]:22", "::ffff:1.2.3.4"} {
+	for _, s := range []string{"none", "internet:443", "*.a.example:80,10.0.0.0/8", "[2001:db8::/32]:22", "::ffff:1.2.3.4", "internet,!192.0.2.0/24"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -279,6 +288,8 @@ func TestCommonNetwork(t *testing.T) {
 		{"*.example.com", "a.example.com,pypi.org", "a.example.com"},
 		{"10.0.0.0/8", "10.1.0.0/16,internet", "10.1.0.0/16"},
 		{"10.0.0.0/8", NetworkInternet, NetworkNone},
+		{"internet,!192.0.2.7", "a.example,internet:443", "a.example,internet:443,!192.0.2.7"},
+		{"internet,!192.0.2.7", "10.0.0.0/8", NetworkNone},
 	} {
 		got := c.n.Common(c.most)
 		if got != c.want {
@@ -289,6 +300,26 @@ func TestCommonNetwork(t *testing.T) {
 		}
 		if err := got.Within(c.most); err != nil {
 			t.Errorf("%s: %v", got, err)
+		}
+	}
+}
+
+// TestDenied separates the ranges that a policy denies from its rules.
+func TestDenied(t *testing.T) {
+	n := Network("internet:443,10.1.0.0/16,!192.0.2.7,!2001:db8::/32")
+	want := []netip.Prefix{netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("2001:db8::/32")}
+	if got := n.Denied(); !slices.Equal(got, want) {
+		t.Errorf("denied are %v, want %v", got, want)
+	}
+	if got := n.Ranges(); got != "10.1.0.0/16" {
+		t.Errorf("the ranges that it allows are %q", got)
+	}
+	if err := n.CheckAllows(); KindOf(err) != Invalid || !strings.Contains(err.Error(), "!192.0.2.7") {
+		t.Errorf("as a bound of other policies: %v", err)
+	}
+	for _, n := range []Network{"", NetworkNone, "internet,10.1.0.0/16"} {
+		if err := n.CheckAllows(); err != nil || n.Denied() != nil {
+			t.Errorf("%q denies %v, %v", n, n.Denied(), err)
 		}
 	}
 }

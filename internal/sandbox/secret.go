@@ -90,6 +90,9 @@ func (s *Secret) IsFor(name string, port uint16) bool {
 // wraps [Invalid].
 func ParseSecretHosts(items ...string) (Network, error) {
 	hosts, err := ParseNetwork(items...)
+	if err == nil {
+		err = hosts.CheckAllows()
+	}
 	if err != nil {
 		return "", err
 	}

@@ -45,10 +45,10 @@ func TestConnections(t *testing.T) {
 	if err := s.AddConnections(ctx, sandbox.NewID(), list); err != nil {
 		t.Errorf("of a sandbox that is gone: %v", err)
 	}
-	if err := s.SetNetwork(ctx, sb.ID, "a.example"); err != nil {
+	if err := s.SetNetwork(ctx, sb.ID, "internet,!192.0.2.0/24"); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.Sandbox(ctx, sb.ID); err != nil || r.Network != "a.example" {
+	if r, err := s.Sandbox(ctx, sb.ID); err != nil || r.Network != "internet,!192.0.2.0/24" {
 		t.Errorf("network %q, %v", r.Network, err)
 	}
 	if err := s.DeleteSandbox(ctx, sb.ID); err != nil {

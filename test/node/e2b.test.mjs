@@ -214,12 +214,13 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
   test('what cannot be had is refused', async () => {
     const refused = [
       { mcp: { exa: { apiKey: 'x' } } }, { volumeMounts: { '/mnt/v': 'v', '/mnt/w': 'w' } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
-      { network: { denyOut: ['8.8.8.8'] } }, { network: { egressProxy: { address: 'x:1' } } },
+      { network: { egressProxy: { address: 'x:1' } } },
       { lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } },
     ]
     for (const opts of refused) await assert.rejects(e2b.Sandbox.create(opts), message(501), JSON.stringify(opts))
     await assert.rejects(e2b.Sandbox.create('no such/Template:x'), (err) => /^(400|404|501)/.test(err.message) || assert.fail(err))
     await assert.rejects(e2b.Sandbox.create({ envs: { '1=2': 'x' } }), message(400))
+    await assert.rejects(e2b.Sandbox.create({ network: { denyOut: ['example.com'] } }), message(400)) // as at E2B
     const sandbox = await e2b.Sandbox.create()
     try {
       await assert.rejects(sandbox.fork(), message(501))
@@ -245,6 +246,7 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
       assert.deepEqual(info.network.denyOut, [e2b.ALL_TRAFFIC])
       assert.ok(info.endAt - info.startedAt <= 24 * 3600_000)
       await sandbox.updateNetwork({ denyOut: [e2b.ALL_TRAFFIC] })
+      await sandbox.updateNetwork({ denyOut: ['8.8.8.8', '192.0.2.0/24'] })
       await sandbox.updateNetwork({ allowInternetAccess: true })
       assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
     } finally {

@@ -261,6 +261,9 @@ func networkPrivate(t *testing.T, s *suite) {
 		{sandbox.Network("internet," + other), []bool{false, false}},
 		{o.at(), []bool{false, true}},
 		{sandbox.Network("internet," + o.addr.String()), []bool{true, true}},
+		// A range that is allowed wins over a denied one.
+		{sandbox.Network("internet,!" + o.addr.String()), []bool{false, false}},
+		{o.at(allowedName) + ",!0.0.0.0/0", []bool{true, true}},
 	} {
 		if err := driver.SetNetwork(step(t), b.Box, c.policy); err != nil {
 			t.Fatal(err)
@@ -356,6 +359,16 @@ func networkChange(t *testing.T, s *suite) {
 	}
 	if c := receipt.Control(sandbox.ControlNetwork); c.Asked != string(o.at(allowedName)) || !c.Enforced {
 		t.Errorf("the receipt says of the network: %+v", c)
+	}
+	denying := o.at(allowedName) + ",!192.0.2.0/24"
+	if err := driver.SetNetwork(step(t), b.Box, denying); err != nil {
+		t.Fatal(err)
+	}
+	if receipt, err = b.Receipt(step(t)); err != nil {
+		t.Fatal(err)
+	}
+	if c := receipt.Control(sandbox.ControlNetwork); c.Asked != string(denying) || !c.Enforced {
+		t.Errorf("the receipt says of a network with a denied range: %+v", c)
 	}
 	if err := driver.SetNetwork(step(t), b.Box, "everything"); sandbox.KindOf(err) != sandbox.Invalid {
 		t.Errorf("a policy that is none: %v", err)
