@@ -1,6 +1,7 @@
 package e2bapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -95,16 +96,18 @@ func (s *Server) allBut(denied, but []string) (sandbox.Network, error) {
 			"deny everything (ALL_TRAFFIC), or allow addresses only")
 	}
 	rules := []string{string(ranges)}
-	if open := s.allowed(); open != sandbox.NetworkNone {
-		rules = append(rules, string(open))
-	}
-	if rules[0] == "" && len(rules) == 1 {
-		return sandbox.NetworkNone, nil
-	}
 	for _, d := range denied {
 		rules = append(rules, "!"+d)
 	}
-	return sandbox.ParseNetwork(rules...)
+	open := s.allowed()
+	if open != sandbox.NetworkNone {
+		return sandbox.ParseNetwork(append(rules, string(open))...)
+	}
+	// Nothing is allowed that could be denied, so the denied only have to be valid.
+	if _, err := sandbox.ParseNetwork(append(rules, string(sandbox.NetworkInternet))...); err != nil {
+		return "", err
+	}
+	return cmp.Or(ranges, sandbox.NetworkNone), nil
 }
 
 // setNetwork replaces the network policy of a sandbox that has a network.

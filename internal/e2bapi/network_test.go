@@ -54,6 +54,7 @@ func TestDenyOut(t *testing.T) {
 			networkConfig{AllowOut: []string{"pypi.org", "internet:443"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
 		"where nothing is allowed": {sandbox.NetworkNone, `{"denyOut":["192.0.2.1"]}`, 201, sandbox.NetworkNone,
 			networkConfig{DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"a name denied of nothing": {sandbox.NetworkNone, `{"denyOut":["example.com"]}`, 400, "", networkConfig{}},
 		"names without all denied": {sandbox.NetworkInternet, `{"denyOut":["192.0.2.1"],"allowOut":["example.com"]}`, 400, "", networkConfig{}},
 		"a name denied":            {sandbox.NetworkInternet, `{"denyOut":["example.com"]}`, 400, "", networkConfig{}},
 		"half a range denied":      {sandbox.NetworkInternet, `{"denyOut":["192.0.2.1/24"]}`, 400, "", networkConfig{}},
