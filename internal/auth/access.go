@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -36,9 +35,15 @@ func NewAccess(file string) (*Access, error) {
 }
 
 // Token returns the access token of a sandbox, in hexadecimal.
-func (a *Access) Token(id string) string {
+func (a *Access) Token(id string) string { return a.sum("sandbox " + id) }
+
+// TrafficToken returns the token for the ports of a sandbox, in hexadecimal. It
+// says nothing about the access token.
+func (a *Access) TrafficToken(id string) string { return a.sum("traffic " + id) }
+
+func (a *Access) sum(text string) string {
 	mac := hmac.New(sha256.New, a.key[:])
-	fmt.Fprintf(mac, "sandbox %s", id)
+	mac.Write([]byte(text))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
@@ -46,4 +51,10 @@ func (a *Access) Token(id string) string {
 // constant time.
 func (a *Access) Check(id, token string) bool {
 	return hmac.Equal([]byte(a.Token(id)), []byte(token))
+}
+
+// CheckTraffic reports whether token is the sandbox's traffic token. It compares
+// in constant time.
+func (a *Access) CheckTraffic(id, token string) bool {
+	return hmac.Equal([]byte(a.TrafficToken(id)), []byte(token))
 }

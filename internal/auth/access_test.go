@@ -28,8 +28,11 @@ func TestAccess(t *testing.T) {
 		return
 	}
 	one, two := sandbox.NewID(), sandbox.NewID()
-	token := made[0].Token(one)
+	token, traffic := made[0].Token(one), made[0].TrafficToken(one)
 	for _, a := range made {
+		if !a.CheckTraffic(one, traffic) || a.Check(one, traffic) || a.CheckTraffic(one, token) || a.CheckTraffic(two, traffic) || a.CheckTraffic(one, "") {
+			t.Error("the traffic token is not one of its own")
+		}
 		if !a.Check(one, token) {
 			t.Error("processes of one state directory have different keys")
 		}

@@ -86,8 +86,9 @@ func targetOf(r *http.Request) (t target, ok bool, err error) {
 
 // Authenticate calls next for requests with valid credentials, with the identity
 // in the context. The control plane needs an API key. The data plane needs the
-// sandbox's access token or, for a file, a signature made with that token. The files of
-// a volume need the volume's token.
+// sandbox's access token, its traffic token for ports or, for a file, a signature
+// made with the access token. The files of a volume need the
+// volume's token.
 func (s *Server) Authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, isData, err := targetOf(r)
@@ -173,7 +174,7 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 	}
 	signed := t.port == agentPort && r.URL.Path == guestapi.PathFiles && r.URL.Query().Has("signature")
 	switch {
-	case t.id != "" && (s.opts.Access.Check(t.id, r.Header.Get(headerAccess)) || s.opts.Access.Check(t.id, r.Header.Get(headerTraffic))):
+	case t.id != "" && s.opens(r, t):
 	case t.id != "" && signed:
 		if err := checkSigned(r, s.opts.Access.Token(t.id), s.opts.Now()); err != nil {
 			return auth.Identity{}, t, err
@@ -201,6 +202,24 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 	}
 	id, err := s.owner(r.Context(), p, refused)
 	return id, t, err
+}
+
+// opens reports whether a request has a token that opens its target. The access
+// token opens everything. The traffic token opens ports of programs and the list of
+// contexts, for which SDKs send no other token; it runs no code.
+func (s *Server) opens(r *http.Request, t target) bool {
+	traffic := r.Header.Get(headerTraffic)
+	switch {
+	case s.opts.Access.Check(t.id, r.Header.Get(headerAccess)):
+		return true
+	case t.port == agentPort:
+		return false
+	case s.opts.Access.Check(t.id, traffic): // clients have it from earlier versions
+		return true
+	case !t.isPort() && r.URL.Path == guestapi.PathExecute:
+		return false
+	}
+	return s.opts.Access.CheckTraffic(t.id, traffic)
 }
 
 // publicPort reports whether a target is a port that needs no token.

@@ -186,8 +186,8 @@ func TestClosedPorts(t *testing.T) {
 	}{
 		"no token":       {id, nil, portError{sandbox.HostID(id), "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing", 0, 403}},
 		"a bad token":    {id, []string{headerTraffic, "x"}, portError{sandbox.HostID(id), "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid", 0, 403}},
-		"nobody there":   {id, []string{headerTraffic, "access-" + id}, portError{sandbox.HostID(id), "The sandbox is running but port is not open", 8080, 502}},
-		"while it rests": {paused, []string{headerTraffic, "access-" + paused}, portError{sandbox.HostID(paused), "the sandbox is paused; connect to it to resume it", 8080, 502}},
+		"nobody there":   {id, []string{headerTraffic, "traffic-" + id}, portError{sandbox.HostID(id), "The sandbox is running but port is not open", 8080, 502}},
+		"while it rests": {paused, []string{headerTraffic, "traffic-" + paused}, portError{sandbox.HostID(paused), "the sandbox is paused; connect to it to resume it", 8080, 502}},
 	} {
 		status, h, body := do(t, "GET", srv.URL+"/", "", append([]string{"Host", "8080-" + sandbox.HostID(c.id) + ".example.com"}, c.token...)...)
 		if diff := cmp.Diff(c.want, decodeJSON[portError](t, body)); diff != "" || status != c.want.Code || !strings.HasPrefix(h.Get("Content-Type"), "application/json") {

@@ -215,10 +215,9 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 
 // answerOf returns the answer that gives access to a sandbox.
 func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
-	token := s.opts.Access.Token(sb.ID)
 	return sandboxAnswer{
 		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: aliasOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
-		EnvdAccessToken: token, TrafficAccessToken: token, Domain: s.domainOf(r),
+		EnvdAccessToken: s.opts.Access.Token(sb.ID), TrafficAccessToken: s.opts.Access.TrafficToken(sb.ID), Domain: s.domainOf(r),
 	}
 }
 

@@ -64,10 +64,13 @@ type Verifier interface {
 	Gone(ctx context.Context, id auth.Identity) (bool, error)
 }
 
-// An Access makes and checks the access tokens of single sandboxes.
+// An Access makes and checks the tokens of single sandboxes: the access token,
+// for everything, and the traffic token, for ports.
 type Access interface {
 	Token(id string) string
 	Check(id, token string) bool
+	TrafficToken(id string) string
+	CheckTraffic(id, token string) bool
 }
 
 // Options are the arguments of [New]. All but Domain, Templates and Now must be set.

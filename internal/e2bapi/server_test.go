@@ -226,6 +226,10 @@ type fakeAccess struct{}
 
 func (fakeAccess) Token(id string) string      { return "access-" + id }
 func (fakeAccess) Check(id, token string) bool { return token == "access-"+id }
+
+func (fakeAccess) TrafficToken(id string) string      { return "traffic-" + id }
+func (fakeAccess) CheckTraffic(id, token string) bool { return token == "traffic-"+id }
+
 func answer(status int, body string) func() (*http.Response, error) {
 	return func() (*http.Response, error) {
 		return &http.Response{StatusCode: status, ContentLength: int64(len(body)), Header: http.Header{
@@ -320,8 +324,22 @@ func TestWhoMay(t *testing.T) {
 		"one's own":                   {"GET", "/sandboxes/" + id, []string{"X-API-KEY", Key("alice")}, 200},
 		"one that stopped":            {"GET", "/sandboxes/" + dead, []string{"X-API-KEY", Key("alice")}, 404},
 
-		"access":                      {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 200},
-		"access by traffic token":     {"GET", "/contexts", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "access-" + id}, 200},
+		"access":                    {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 200},
+		"contexts by traffic token": {"GET", "/contexts", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "traffic-" + id}, 200},
+		"a new context by it":       {"POST", "/contexts", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "traffic-" + id}, 200},
+		"a restart by it":           {"POST", "/contexts/a/restart", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "traffic-" + id}, 200},
+		"code by it":                {"POST", "/execute", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "traffic-" + id}, 401},
+		"code by both":              {"POST", "/execute", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "traffic-" + id, "X-Access-Token", "access-" + id}, 200},
+		"a port by it":              {"GET", "/", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "E2B-Traffic-Access-Token", "traffic-" + id}, 502},
+		"another's port by it":      {"GET", "/", []string{"E2b-Sandbox-Id", dead, "E2b-Sandbox-Port", "8080", "E2B-Traffic-Access-Token", "traffic-" + id}, 403},
+		"the agent by it":           {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2B-Traffic-Access-Token", "traffic-" + id}, 401},
+		"files by it":               {"GET", file("path", "a"), []string{"E2b-Sandbox-Id", id, "E2B-Traffic-Access-Token", "traffic-" + id}, 401},
+		"the agent by it as access": {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "traffic-" + id}, 401},
+		"the API by it":             {"GET", "/sandboxes/" + id, []string{"X-API-KEY", "traffic-" + id}, 401},
+		// Earlier versions gave the access token out as the traffic token.
+		"contexts by an old one":      {"GET", "/contexts", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "access-" + id}, 200},
+		"a port by an old one":        {"GET", "/", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "E2B-Traffic-Access-Token", "access-" + id}, 502},
+		"the agent by an old one":     {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2B-Traffic-Access-Token", "access-" + id}, 401},
 		"access by host":              {"GET", "/health", []string{"Host", "49983-" + id + ".example.com", "X-Access-Token", "access-" + id}, 200},
 		"one's own, without _":        {"GET", "/sandboxes/" + plain, []string{"X-API-KEY", Key("alice")}, 200},
 		"another's, without _":        {"GET", "/sandboxes/" + plain, []string{"X-API-KEY", Key("mallory")}, 404},

@@ -298,6 +298,17 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
         assert.deepEqual(JSON.parse(dead.body), { sandboxId: sandbox.sandboxId, message: 'The sandbox is running but port is not open', port: 8001, code: 502 })
       }
       const [open, closed] = made
+      // The token for ports is not the one for the sandbox.
+      assert.notEqual(closed.trafficAccessToken, closed.envdAccessToken)
+      const { connectionConfig, sandboxId, trafficAccessToken } = closed
+      const withTokens = (envdAccessToken) => new Sandbox({ ...connectionConfig, sandboxId, envdVersion: '0.5.7', envdAccessToken, trafficAccessToken })
+      for (const mere of [withTokens(undefined), withTokens(trafficAccessToken)]) {
+        await assert.rejects(mere.files.read('serve.py'), e2b.AuthenticationError)
+        await assert.rejects(mere.commands.run('true'), e2b.AuthenticationError)
+        await assert.rejects(mere.runCode('1'), message(401))
+        assert.ok(Array.isArray(await mere.listCodeContexts()))
+      }
+      assert.equal((await withTokens(closed.envdAccessToken).runCode('1 + 1')).text, '2')
       assert.equal((await open.getInfo()).network.allowPublicTraffic, true)
       assert.equal((await closed.getInfo()).network.allowPublicTraffic, false)
       assert.deepEqual(await ask(open, 8000), { status: 200, body: 'app.example.com:8000' })
