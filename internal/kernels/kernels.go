@@ -21,6 +21,10 @@ type Program struct {
 	Shell bool
 }
 
+// Moves reports whether the interpreter can still change its directory and its
+// environment after its start, before its first run: see [Run].
+func (p Program) Moves() bool { return p.Language == language.Python }
+
 // Languages returns the names of the languages that have a kernel.
 func Languages() []string {
 	var names []string

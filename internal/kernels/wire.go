@@ -87,12 +87,16 @@ func (p Program) Restart(command, key string) []byte {
 
 // A Run is one execution.
 type Run struct {
-	ID    int // from 1, increasing
-	Code  string
-	Env   map[string]string // for this run only
-	Base  map[string]string // from this run on
-	Stdin bool              // a client answers requests for input
-	E2B   bool              // results are as E2B's interpreter gives them
+	ID   int // from 1, increasing
+	Code string
+	Env  map[string]string // for this run only
+	Base map[string]string // from this run on
+	// Cwd and Unset are for the first run of a program that moves: the directory
+	// that the interpreter goes to, and variables that it does not keep.
+	Cwd   string
+	Unset []string
+	Stdin bool // a client answers requests for input
+	E2B   bool // results are as E2B's interpreter gives them
 }
 
 // Run returns the request for a run. A shell reads the code from its file, into
@@ -103,6 +107,7 @@ func (p Program) Run(r Run) []byte {
 	}
 	return request(map[string]any{
 		"op": "run", "id": r.ID, "code": r.Code, "env": r.Env, "base": r.Base, "stdin": r.Stdin, "language": p.Language, "e2b": r.E2B,
+		"cwd": r.Cwd, "unset": r.Unset,
 	})
 }
 

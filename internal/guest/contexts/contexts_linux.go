@@ -91,8 +91,9 @@ func (s *Server) resolve(user string, req *guestapi.ExecuteRequest) (*context, e
 }
 
 // adopt gives the run's environment to a context that was made in advance and
-// has had no run yet. If the run starts in another directory, adopt ends the
-// interpreter, so that the next one starts there.
+// has had no run yet. If the run starts in another directory, the interpreter
+// moves there with that run. One that cannot move is ended, so that the next one
+// starts there.
 func (c *context) adopt(cwd string, env map[string]string) error {
 	if err := c.checkEnv(env); err != nil {
 		return err
@@ -102,18 +103,19 @@ func (c *context) adopt(cwd string, env map[string]string) error {
 	moves := fresh && cwd != c.cwd
 	if fresh && !maps.Equal(env, c.env) {
 		c.env = maps.Clone(env)
-		if !moves {
+		if !moves && !c.moved {
 			c.base = c.env
 		}
 	}
 	if moves {
-		c.cwd, c.dir = cwd, ""
+		c.cwd, c.dir, c.moved = cwd, "", false
 	}
+	it := c.live
 	c.mu.Unlock()
-	if moves {
-		return c.end(false, "")
+	if !moves || it != nil && c.relocate(it) {
+		return nil
 	}
-	return nil
+	return c.end(false, "")
 }
 
 // move makes a context that has had no run yet start in cwd, which stands for
@@ -150,7 +152,7 @@ func (c *context) describe() *guestapi.Context {
 	defer c.mu.Unlock()
 	out := &guestapi.Context{ID: c.id, Language: c.program.Language, Cwd: cmp.Or(c.dir, c.cwd), Busy: c.run != nil, Runs: c.runs}
 	if c.live != nil {
-		out.Version, out.PID, out.Cwd = c.live.version, c.live.process.PID(), c.live.process.Dir()
+		out.Version, out.PID, out.Cwd = c.live.version, c.live.process.PID(), c.live.dir
 	}
 	return out
 }

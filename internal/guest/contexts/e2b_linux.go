@@ -61,7 +61,10 @@ func (s *Server) addDefaults(user string) {
 // directory returns the directory where the interpreter of a context would
 // start, or an error if the sandbox has no such interpreter.
 func (s *Server) directory(c *context) (string, error) {
-	p, err := s.processes.Reserve(c.account, guestapi.ProcessConfig{Cwd: c.cwd, Envs: c.env})
+	c.mu.Lock()
+	cwd, env := c.cwd, c.env // replaced, never changed
+	c.mu.Unlock()
+	p, err := s.processes.Reserve(c.account, guestapi.ProcessConfig{Cwd: cwd, Envs: env})
 	if err != nil {
 		return "", err
 	}

@@ -2,8 +2,11 @@ package contexts_test
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -92,5 +95,66 @@ func TestContextMadeAheadElsewhere(t *testing.T) {
 		}), nil)
 		same(t, "run", r.stdout, "/usr 1\n")
 		same(t, "notices", r.notices, "")
+	}
+	if list, err := h.Contexts(t.Context()); err != nil || len(list) != 1 || list[0].PID != made.PID || list[0].Cwd != "/usr" {
+		t.Errorf("contexts %+v, %v; want the one that was made, process %d, in /usr", list, err, made.PID)
+	}
+}
+
+// TestContextMoves compares an interpreter that was made ahead, with the variables
+// of the server's other protocols, with one that starts where it is used.
+func TestContextMoves(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	if err := os.Chmod(base, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	h := newEvalHost(t, "python3")
+	made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-python", Language: "python", Cwd: "/tmp", Env: map[string]string{
+		"PYTHONPATH": "/tmp", "PYTHONUSERBASE": base, "NODE_PATH": "/tmp", "A": "old", "B": "old",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.PrepareContext(t.Context(), made.ID, []string{"decimal"}); err != nil {
+		t.Fatal(err)
+	}
+	const code = `
+import os, sys, site, subprocess
+environ = {k: v for k, v in os.environ.items() if k not in ("GLOVEBOX_PROCESS",)}
+print(os.getcwd(), sys.path, site.getuserbase(), site.getusersitepackages(), sorted(environ.items()))
+print(subprocess.run([sys.executable, "-c", "import os, site; print(os.getcwd(), site.getuserbase(), os.environ.get('PYTHONPATH'), os.environ.get('B'))"], capture_output=True, text=True).stdout)
+`
+	run := func(id string) string {
+		t.Helper()
+		r := gather(t, h.eval(&guestapi.ExecuteRequest{
+			Language: "python", ContextID: id, Create: true, Cwd: "/usr", Code: code, Env: map[string]string{"A": "new", "PYTHONPATH": "/var"},
+		}), nil)
+		same(t, "notices", r.notices, "")
+		return r.stdout
+	}
+	moved, started := run(made.ID), run("another")
+	same(t, "an interpreter that moved", moved, started)
+	if !strings.HasPrefix(moved, "/usr ['', '/var', ") || strings.Contains(moved, base) || strings.Contains(moved, "'/tmp'") {
+		t.Errorf("both have %s", moved)
+	}
+	list, err := h.Contexts(t.Context())
+	if err != nil || len(list) != 2 || list[0].PID != made.PID {
+		t.Errorf("contexts %+v, %v; want the one that was made, process %d", list, err, made.PID)
+	}
+}
+
+// TestContextMovesNowhere has one whose new directory does not exist: the run is
+// refused as without an interpreter.
+func TestContextMovesNowhere(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "python3")
+	made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-python", Language: "python"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{made.ID, "another"} {
+		_, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", ContextID: id, Create: true, Cwd: "/nowhere", Code: "1"})
+		guesttest.WantKind(t, err, sandbox.NotFound, "/nowhere")
 	}
 }

@@ -70,12 +70,13 @@ func (it *interpreter) wait(done <-chan struct{}) error {
 func (c *context) start() (*interpreter, error) {
 	c.mu.Lock()
 	cwd, envs := c.cwd, c.env // replaced, never changed
+	c.moved = false
 	c.mu.Unlock()
 	p, err := c.server.processes.Reserve(c.account, guestapi.ProcessConfig{Cwd: cwd, Envs: envs})
 	if err != nil {
 		return nil, err
 	}
-	it := &interpreter{context: c, process: p, ready: make(chan struct{}), prepared: make(chan struct{}, 1), dead: make(chan struct{})}
+	it := &interpreter{context: c, process: p, env: envs, ready: make(chan struct{}), prepared: make(chan struct{}, 1), dead: make(chan struct{})}
 	var key [kernels.KeySize / 2]byte
 	if _, err := rand.Read(key[:]); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (c *context) start() (*interpreter, error) {
 	}
 	c.server.processes.Track(p)
 	c.mu.Lock()
-	c.live = it
+	c.live, it.dir = it, p.Dir()
 	removed := c.removed
 	c.mu.Unlock()
 	go it.read()

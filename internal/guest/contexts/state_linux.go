@@ -64,6 +64,7 @@ type context struct {
 	run     *run         // under way, if one is
 	runs    int
 	base    map[string]string // environment that the next run adds permanently
+	moved   bool              // the first run must put the interpreter in its place: see adopt
 	removed bool
 	queued  int        // kept runs that wait for their turn
 	late    lateOutput // output that came between runs
@@ -73,6 +74,7 @@ type context struct {
 type interpreter struct {
 	context *context
 	process *process.Process
+	env     map[string]string // with which it was started
 	command string
 	key     string
 
@@ -83,6 +85,7 @@ type interpreter struct {
 	code     *os.File  // of a shell: the code of the run
 	stdin    *os.File  // of a shell: for writing
 	version  string    // guarded by context.mu
+	dir      string    // where it is, or will be for its first run; guarded by context.mu
 	runs     int       // guarded by context.mu
 
 	peakBytes   atomic.Int64
@@ -115,6 +118,7 @@ type outlet struct {
 type run struct {
 	context     *context
 	interpreter *interpreter // set before it begins
+	place       *place       // set before it begins, if the interpreter has to move
 	id          int
 	req         *guestapi.ExecuteRequest
 	e2b         bool // the caller knows E2B's events only

@@ -30,6 +30,12 @@ func (s *Set) reserve(tag string, a *account.Account, cfg guestapi.ProcessConfig
 // Environment returns the environment of a process, with its marker.
 func (s *Set) Environment(p *Process) []string { return s.environment(p, false) }
 
+// Variables returns the environment of a process of a with additional variables,
+// without a marker.
+func (s *Set) Variables(a *account.Account, extra map[string]string) []string {
+	return s.cfg.environment(a, extra, false)
+}
+
 func (s *Set) environment(p *Process, terminal bool) []string {
 	return append(s.cfg.environment(p.account, p.config.Envs, terminal), markerName+"="+s.markers.of(p.id))
 }

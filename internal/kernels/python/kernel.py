@@ -73,7 +73,8 @@ _builtins = builtins
 _sys = sys
 _BufferedWriter = io.BufferedWriter
 _user_site = site.getusersitepackages() if site.ENABLE_USER_SITE else None
-_isdir, _add_site = os.path.isdir, site.addsitedir
+_isdir, _add_site, _abspath, _chdir = os.path.isdir, site.addsitedir, os.path.abspath, os.chdir
+_user_packages = site.getusersitepackages
 
 
 _standard += "/"
@@ -648,6 +649,28 @@ class Imports:
                     _exec(_compile(piece, FILE, "exec", dont_inherit=True), module.__dict__)
                 setattr(self, name, module)
 
+    def move(self, request):
+        """Makes an interpreter that was started ahead, and has run no code yet, like
+        one that starts in this directory with this environment."""
+        global _user_site
+        for name in request["unset"] or []:
+            _environ.pop(name, None)
+        for name, value in (request.get("base") or {}).items():
+            _environ[name] = value
+        try:
+            _chdir(request["cwd"])
+        except OSError as e:
+            _write(2, ("cannot enter %s: %s\n" % (request["cwd"], e)).encode())
+            raise Lost() from None
+        asked = [_abspath(p) for p in _environ["PYTHONPATH"].split(":")] if _environ.get("PYTHONPATH") else []
+        _sys.path[:] = [p for p in _sys.path if p != _user_site and (p not in _asked or p == _standard)]
+        at = 1 if _sys.path[:1] == [""] else 0
+        _sys.path[at:at] = [p for p in asked if p != _standard]
+        if _user_site is not None:
+            site.USER_BASE = site.USER_SITE = None
+            _user_site = _user_packages()
+            self.has_packages = False
+
     def find_packages(self):
         """Puts the user's packages on the path, if the first were installed
         after this interpreter started."""
@@ -670,6 +693,8 @@ class Runs:
         self.run, self.answers, self.e2b = request["id"], bool(request.get("stdin")), bool(request.get("e2b"))
         self.count += 1
         self.captured = None  # an interrupt may have left it
+        if request.get("cwd"):
+            self.move(request)
         self.find_packages()
         self.note_threads(self.run - 1 if isinstance(self.run, int) else None)
         self.out.__class__ = self.err.__class__ = CarefulOut if self.thread_runs else Out
