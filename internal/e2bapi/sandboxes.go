@@ -59,6 +59,8 @@ const (
 	labelWorkDir = labelPrefix + "workdir"
 	// labelVolume is the path at which the creator wants the sandbox's workspace.
 	labelVolume = labelPrefix + "volume"
+	// labelClient is the User-Agent of the creator.
+	labelClient = labelPrefix + "client"
 )
 
 // defaultTemplates are the templates that E2B's SDKs request by default. They
@@ -139,6 +141,9 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if err != nil {
 		return 0, nil, err
 	}
+	if client := userAgent(r); client != "" {
+		req.Labels[labelClient] = client
+	}
 	now := req.TTL == 0
 	if now {
 		req.TTL = sandbox.MinIdle // the engine's zero is no end
@@ -163,6 +168,23 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	s.journal.add(sb.ID, "info", "the sandbox was created", nil)
 	return http.StatusCreated, s.answerOf(r, sb), nil
 }
+
+// userAgent returns the begin of a request's User-Agent, without characters that a
+// terminal would not show as they are.
+func userAgent(r *http.Request) string {
+	const most = 80
+	text := strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return -1
+		}
+		return c
+	}, r.UserAgent())
+	return text[:min(len(text), most)]
+}
+
+// ClientOf returns the name of the client that made a sandbox by this protocol, as
+// the client gives it, or "".
+func ClientOf(sb sandbox.Sandbox) string { return sb.Labels[labelClient] }
 
 // request converts a request for the engine, without its network. If the server does not support a
 // part of it, the error wraps [sandbox.Unsupported].

@@ -2,6 +2,7 @@ package e2bapi
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -42,6 +43,24 @@ func TestAgentVersion(t *testing.T) {
 			if err := json.Unmarshal([]byte(body), &got); err != nil || got.EnvdVersion != version {
 				t.Errorf("%s %s: %v, %s; want version %s", method, path, err, body, version)
 			}
+		}
+	}
+}
+
+// TestClient keeps the name of the client that made a sandbox, for the operator
+// alone.
+func TestClient(t *testing.T) {
+	e, _, srv := newTest(t)
+	for agent, want := range map[string]string{
+		"e2b-js-sdk/2.51.0": "e2b-js-sdk/2.51.0", "a\tb\u00e9c": "abc", strings.Repeat("x", 100): strings.Repeat("x", 80),
+	} {
+		_, _, body := do(t, "POST", srv.URL+"/sandboxes", `{"metadata":{"a":"b"}}`, "X-API-KEY", "alice", "User-Agent", agent)
+		made := decodeJSON[sandboxAnswer](t, body)
+		if got := ClientOf(e.boxes[sandbox.CanonicalID(made.SandboxID)].Sandbox); got != want {
+			t.Errorf("the client is %q, want %q", got, want)
+		}
+		if _, _, body := do(t, "GET", srv.URL+"/sandboxes/"+made.SandboxID, "", "X-API-KEY", "alice"); strings.Contains(body, "glovebox.e2b") {
+			t.Errorf("the metadata has it, too: %s", body)
 		}
 	}
 }
