@@ -50,7 +50,7 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 test: clients images interpreters vet test-race test-memory test-gvisor test-unprivileged test-docker test-stranger test-release test-cross ## every test
 
 .PHONY: clients
-clients: ## MCP clients from npm, for tests
+clients: ## clients of MCP and E2B, and agent frameworks, from npm, for tests
 	@test/clients.sh
 
 .PHONY: images
@@ -85,7 +85,7 @@ test-memory: ## what the race detector blurs or makes slow: bounds on memory, an
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
 	@test/gvisor.sh
-	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2BSDKs$$|E2BTemplates' ./internal/cli
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2B(SDKs|Templates|Frameworks)$$' ./internal/cli
 
 .PHONY: test-unprivileged
 test-unprivileged: build ## the same as an ordinary user made for it; needs root
@@ -155,4 +155,4 @@ $(GOLANGCI):
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	rm -rf bin dist .cache internal/guestbin/glovebox-guest test/node/node_modules
+	rm -rf bin dist .cache internal/guestbin/glovebox-guest test/node/node_modules test/frameworks/node_modules

@@ -60,6 +60,14 @@ func TestE2BSDKsDocker(t *testing.T) {
 	testE2BSDKs(t, binary, env)
 }
 
+func testE2BSDKs(t *testing.T, binary string, env []string) {
+	env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=", "GLOVEBOX_E2B_PUBLIC_PORTS=true"), env...)
+	// All of them, but for what needs a program that is not here.
+	if passed, out := testE2BClients(t, "e2b-sdk", "node", "@e2b/code-interpreter", binary, env, "e2b.test.mjs"); passed < 17 {
+		t.Errorf("%d tests passed:\n%s", passed, out)
+	}
+}
+
 // TestE2BTemplates has E2B's SDK build templates, and make sandboxes of them.
 func TestE2BTemplates(t *testing.T) {
 	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
@@ -67,7 +75,6 @@ func TestE2BTemplates(t *testing.T) {
 		binary = build(t)
 	}
 	needGvisor(t, binary)
-	dir := nodeDir(t)
 	archive, settings := filepath.Join(t.TempDir(), "saved.tar"), filepath.Join(t.TempDir(), "config.yaml")
 	// The SDK runs every command by /bin/bash.
 	bash := imagetest.Layer(t, imagetest.File{Name: "bin/bash", Content: "#!/bin/sh\nexec /bin/sh \"$@\"\n", Mode: 0o755})
@@ -82,15 +89,8 @@ func TestE2BTemplates(t *testing.T) {
 	if out, err := load.CombinedOutput(); err != nil {
 		t.Fatalf("images load: %v\n%s", err, out)
 	}
-	url := serveE2B(t, binary, env)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "node_modules", ".bin", "node"),
-		"--test", "--test-force-exit", "--test-reporter=spec", "templates.test.mjs")
-	cmd.Dir = dir
-	cmd.Env = append(env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_TEST_IMAGE=base:1",
-		"E2B_API_KEY="+apiKey(t, binary, env, "alice"), "E2B_OTHER_API_KEY="+apiKey(t, binary, env, "mallory"))
-	cmd.WaitDelay = 10 * time.Second
-	if out, err := cmd.CombinedOutput(); err != nil || !regexp.MustCompile(`(?m)^ℹ pass 3$`).Match(out) {
-		t.Fatalf("%v\n%s", err, out)
+	if passed, out := testE2BClients(t, "e2b-sdk", "node", "@e2b/code-interpreter", binary, append(env, "E2B_TEST_IMAGE=base:1"), "templates.test.mjs"); passed != 3 {
+		t.Errorf("%d tests passed, and 3 should:\n%s", passed, out)
 	}
 	// Nothing is left but the image that was loaded.
 	list := exec.CommandContext(t.Context(), binary, "images", "list")
@@ -100,44 +100,65 @@ func TestE2BTemplates(t *testing.T) {
 	}
 }
 
-// nodeDir returns the directory with the clients from npm, or skips the test.
-func nodeDir(t *testing.T) string {
+// TestE2BFrameworks has agent frameworks, as they come from npm, use their own
+// clients of E2B's sandboxes against glovebox serve, with models that follow a
+// script.
+func TestE2BFrameworks(t *testing.T) {
+	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
+	if binary == "" {
+		binary = build(t)
+	}
+	needGvisor(t, binary)
+	env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=")
+	want := 5
+	// A program that calls the host needs Node in the sandbox, whose image is this
+	// machine's own files.
+	if _, err := os.Stat("/usr/bin/node"); err != nil {
+		if _, err := os.Stat("/usr/local/bin/node"); err != nil {
+			env = append(env, "E2B_TEST_NODE=no")
+			want--
+		}
+	}
+	passed, out := testE2BClients(t, "frameworks", "frameworks", "deepagents", binary, env,
+		"computesdk.test.mjs", "deepagents.test.mjs", "mastra.test.mjs", "openai-agents.test.mjs")
+	if passed != want {
+		t.Errorf("%d tests passed, and %d should:\n%s", passed, want, out)
+	}
+}
+
+// testE2BClients runs files of tests in a directory below test, where the package
+// of npm's must be, against a server of its own. It returns how many tests
+// passed.
+func testE2BClients(t *testing.T, component, dir, pkg, binary string, env []string, files ...string) (passed int, out []byte) {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", "..", "test", "node"))
+	root, err := filepath.Abs(filepath.Join("..", "..", "test"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{filepath.Join(dir, "node_modules", ".bin", "node"), filepath.Join(dir, "node_modules", "@e2b", "code-interpreter")} {
+	node := filepath.Join(root, "node", "node_modules", ".bin", "node")
+	for _, file := range []string{node, filepath.Join(root, dir, "node_modules", pkg)} {
 		if _, err := os.Stat(file); err != nil {
-			if required("e2b-sdk") {
-				t.Fatalf("GLOVEBOX_REQUIRE has e2b-sdk, which is not installed: %v; make clients", err)
+			if required(component) {
+				t.Fatalf("GLOVEBOX_REQUIRE has %s, which is not installed: %v; make clients", component, err)
 			}
-			t.Skip("E2B's SDKs are not installed: make clients")
+			t.Skipf("%s is not installed: make clients", component)
 		}
 	}
-	return dir
-}
-
-func testE2BSDKs(t *testing.T, binary string, env []string) {
-	dir := nodeDir(t)
-	node := filepath.Join(dir, "node_modules", ".bin", "node")
-	env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=", "GLOVEBOX_E2B_PUBLIC_PORTS=true"), env...)
 	url := serveE2B(t, binary, env)
-
-	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-force-exit", "--test-reporter=spec", "e2b.test.mjs")
-	cmd.Dir = dir
+	cmd := exec.CommandContext(t.Context(), node, append([]string{"--test", "--test-force-exit", "--test-reporter=spec"}, files...)...)
+	cmd.Dir = filepath.Join(root, dir)
 	cmd.Env = append(env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url,
 		"E2B_API_KEY="+apiKey(t, binary, env, "alice"), "E2B_OTHER_API_KEY="+apiKey(t, binary, env, "mallory"))
 	cmd.WaitDelay = 10 * time.Second
-	out, err := cmd.CombinedOutput()
+	out, err = cmd.CombinedOutput()
 	m := regexp.MustCompile(`(?m)^ℹ pass (\d+)$`).FindSubmatch(out)
 	if err != nil || m == nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// All of them, but for what needs a program that is not here.
-	if passed, err := strconv.Atoi(string(m[1])); err != nil || passed < 17 {
-		t.Errorf("%d tests passed:\n%s", passed, out)
+	if passed, err = strconv.Atoi(string(m[1])); err != nil {
+		t.Fatal(err)
 	}
+	return passed, out
 }
 
 // apiKey makes a token, as a key that an SDK of any version takes.
