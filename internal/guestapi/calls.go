@@ -60,7 +60,8 @@ func (c *Client) Reconnect(ctx context.Context, sel ProcessSelector, have *Outpu
 	return startProcess(s)
 }
 
-// Processes returns the processes that were started through the guest.
+// Processes returns the processes that callers started: see
+// [ListProcessesResponse].
 func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) {
 	var out ListProcessesResponse
 	if err := c.call(ctx, "list processes", ProcList, "", struct{}{}, &out); err != nil {

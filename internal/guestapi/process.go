@@ -147,8 +147,9 @@ type EndDetail struct {
 	PeakMemoryBytes int64 `json:"peakMemoryBytes,omitempty"`
 }
 
-// ListProcessesResponse lists the processes that the guest started. They are
-// alive, or ended with Keep and no stream took their end.
+// ListProcessesResponse lists the processes that callers started. They are
+// alive, or ended with Keep and no stream took their end. Interpreters of contexts
+// are not among them, as with E2B: a caller that kills each one keeps its contexts.
 type ListProcessesResponse struct {
 	Processes []ProcessInfo `json:"processes"`
 }

@@ -99,6 +99,21 @@ func (c *e2bClient) run(language, code string) (result map[string]any, failed *g
 	return result, failed
 }
 
+// TestE2BProcesses: a client may kill each process that it finds in the list, as
+// frameworks do, and keep its contexts.
+func TestE2BProcesses(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "python3")
+	c := newE2BClient(t, h)
+	c.run("python", "x = 1")
+	program := h.Begin(guesttest.Sh("sleep 600"), guestapi.StartOptions{})
+	defer program.Close()
+	list, err := h.Processes(t.Context())
+	if err != nil || len(list) != 1 || list[0].PID != guesttest.PIDOf(program).PID {
+		t.Fatalf("the list has %+v, %v; want the program alone", list, err)
+	}
+}
+
 func TestE2BDefaultContexts(t *testing.T) {
 	t.Parallel()
 	h := newEvalHost(t, "python3", "node")

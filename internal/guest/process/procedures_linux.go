@@ -114,6 +114,9 @@ func (s *Set) carry(r *http.Request, p *run, a *attachment, out *rpc.Stream) err
 func (s *Set) list(*http.Request, *struct{}) (*guestapi.ListProcessesResponse, error) {
 	out := &guestapi.ListProcessesResponse{Processes: []guestapi.ProcessInfo{}}
 	for _, p := range s.table.list() {
+		if p.part {
+			continue
+		}
 		out.Processes = append(out.Processes, guestapi.ProcessInfo{
 			Config: p.config, PID: uint32(p.child.pid), Tag: p.tag,
 		})

@@ -34,6 +34,7 @@ type run struct {
 	*Process
 	tag      string
 	keep     bool
+	part     bool // of the sandbox: see Track
 	sources  []*source
 	terminal *os.File // the master side, nil without a terminal
 	stdin    *input   // nil without input

@@ -102,8 +102,9 @@ func (s *Set) fork(file string, argv []string, attr *syscall.ProcAttr, a *accoun
 }
 
 // Track adds a started process to the processes that callers can name, until
-// End.
-func (s *Set) Track(p *Process) { s.table.add(&run{Process: p}) }
+// End. The list of processes leaves it out: it is a part of the sandbox, such as
+// an interpreter, and not a program that a caller started.
+func (s *Set) Track(p *Process) { s.table.add(&run{Process: p, part: true}) }
 
 // StartHelper starts the guest's own program as a, for a piece of work that is
 // not tracked. It closes the process's descriptors in d.
