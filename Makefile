@@ -27,8 +27,8 @@ export CGO_ENABLED = 0
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .cache/bin/golangci-lint-$(GOLANGCI_VERSION)
 
-# Everything but the gVisor driver, which its own target tests.
-PACKAGES = $(shell $(GO) list ./... | grep -v /internal/driver/gvisor)
+# Everything but the gVisor driver and the agents, which have targets of their own.
+PACKAGES = $(shell $(GO) list ./... | grep -v -e /internal/driver/gvisor -e /test/clients)
 
 .PHONY: help
 help: ## show the targets
@@ -47,7 +47,7 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients images interpreters vet test-race test-memory test-gvisor test-unprivileged test-docker test-stranger test-release test-cross ## every test
+test: clients images interpreters vet test-race test-memory test-gvisor test-clients test-unprivileged test-docker test-stranger test-release test-cross ## every test
 
 .PHONY: clients
 clients: ## clients of MCP and E2B, and agent frameworks, from npm, for tests
@@ -86,6 +86,14 @@ test-memory: ## what the race detector blurs or makes slow: bounds on memory, an
 test-gvisor: build ## the embedded sandbox, as whoever calls this
 	@test/gvisor.sh
 	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2B(SDKs|Templates|Frameworks)$$' ./internal/cli
+
+.PHONY: test-clients
+test-clients: build clients ## agents and frameworks from npm with scripted models, against the embedded sandbox
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -count=1 -timeout 20m -parallel 3 ./test/clients $(ARGS)
+
+.PHONY: clients-table
+clients-table: ## the same, and the table of docs/clients.md is written anew
+	@$(MAKE) test-clients ARGS=-update
 
 .PHONY: test-unprivileged
 test-unprivileged: build ## the same as an ordinary user made for it; needs root
@@ -155,4 +163,4 @@ $(GOLANGCI):
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	rm -rf bin dist .cache internal/guestbin/glovebox-guest test/node/node_modules test/frameworks/node_modules
+	rm -rf bin dist .cache internal/guestbin/glovebox-guest test/node/node_modules test/frameworks/node_modules test/clients/npm/node_modules
