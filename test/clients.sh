@@ -13,12 +13,12 @@ for dir in node frameworks clients/npm; do
 		continue
 	fi
 	if ! ./tools.sh npm; then
-		echo "clients: tests with MCP clients are skipped"
+		echo "clients: tests with clients from npm are skipped"
 		exit 0
 	fi
 	echo "clients: npm ci in test/$dir"
 	(cd "$dir" && npm ci --no-progress --loglevel=error)
 	# Debian 12's npm makes no link to the Node of their own.
-	[ -e "$dir/node_modules/.bin/node" ] || (cd "$dir/node_modules/.bin" && ln -s ../node-linux-*/bin/node node)
+	[ -e "$dir/node_modules/.bin/node" ] || ! compgen -G "$dir/node_modules/node-linux-*" >/dev/null || (cd "$dir/node_modules/.bin" && ln -s ../node-linux-*/bin/node node)
 	cp "$dir/package-lock.json" "$stamp"
 done

@@ -66,6 +66,40 @@ func (c *lineClient) errorReply() string {
 	return fmt.Sprintf("%s %d", m.ID, m.Error.Code)
 }
 
+// TestStdioFallsBack has clients that ask for the newest version first, and send
+// initialize because the answer took too long. @ai-sdk/mcp waits a second.
+func TestStdioFallsBack(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	c := newLineClient(t, s)
+	for range 2 {
+		c.send(`{"jsonrpc":"2.0","id":0,"method":"server/discover","params":{` + modernMeta + `}}`)
+		if line := c.reply(); !strings.Contains(line, "supportedVersions") {
+			t.Fatalf("server/discover: %s", line)
+		}
+		c.send(initialize)
+		if line := c.reply(); !strings.Contains(line, `"protocolVersion":"2025-06-18"`) {
+			t.Fatalf("initialize: %s", line)
+		}
+		c.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		c.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		if line := c.reply(); !strings.Contains(line, `"run_code"`) {
+			t.Fatalf("tools/list: %.300s", line)
+		}
+	}
+	c.send(initialize)
+	if got := c.errorReply(); got != "1 0" {
+		t.Errorf("a second initialize of one session: error %s", got)
+	}
+	c.send(`{"jsonrpc":"2.0","id":7,"method":"initialize","params":{` + modernMeta + `}}`)
+	if got := c.errorReply(); got != "7 -32601" {
+		t.Errorf("initialize of the era without it: error %s", got)
+	}
+	c.in.Close()
+	if err := <-c.done; err != nil {
+		t.Errorf("ServeStdio: %v", err)
+	}
+}
+
 func TestStdioBadLines(t *testing.T) {
 	s, _ := newTestServer(t, func(o *Options) { o.MaxMessageBytes = 200_000 })
 	c := newLineClient(t, s)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -21,9 +22,22 @@ import (
 // [Server.ServeStdio].
 func serveStdio(ctx context.Context, o Options, c *calls, in io.ReadCloser, out io.WriteCloser) error {
 	w := &lockedWriter{w: out}
+	f := newFrames(in, w, o.MaxMessageBytes)
+	for {
+		err := serveSession(ctx, o, c, f)
+		if !f.fallsBack.Load() {
+			return err
+		}
+		f.fallsBack.Store(false)
+		f.modern = false
+	}
+}
+
+// serveSession serves one session: until the client ends or falls back.
+func serveSession(ctx context.Context, o Options, c *calls, f *frames) error {
 	ss, err := o.MCP.Connect(withLife(auth.NewContext(ctx, auth.Local())), namedTransport{&mcp.IOTransport{
-		Reader:        newFrames(in, w, o.MaxMessageBytes),
-		Writer:        w,
+		Reader:        f,
+		Writer:        sessionWriter{f},
 		MaxLineLength: -1, // frames bounds it
 	}, c, "stdio " + rand.Text()}, nil)
 	if err != nil {
@@ -74,18 +88,42 @@ func (w *lockedWriter) Close() error {
 type frames struct {
 	in   io.ReadCloser
 	r    *bufio.Reader
-	out  io.Writer
+	out  *lockedWriter
 	most int64
 
 	rest    []byte // the unread part of the current line
 	batches bool   // the client's version of the protocol has batches
+	modern  bool   // the session began with a request of the era without initialize
+
+	// fallsBack ends the session without its streams. The client asked for the
+	// version of 2026, waited too long for the answer, and sent initialize, which is
+	// then in rest. The SDK refuses initialize in the session that the first request
+	// has begun, so it begins another.
+	fallsBack atomic.Bool
 }
 
-func newFrames(in io.ReadCloser, out io.Writer, most int64) *frames {
+func newFrames(in io.ReadCloser, out *lockedWriter, most int64) *frames {
 	return &frames{in: in, r: bufio.NewReaderSize(in, 64<<10), out: out, most: most, batches: true}
 }
 
-func (f *frames) Close() error { return f.in.Close() }
+func (f *frames) Close() error {
+	if f.fallsBack.Load() {
+		return nil
+	}
+	return f.in.Close()
+}
+
+// A sessionWriter is the writer of one session.
+type sessionWriter struct{ f *frames }
+
+func (w sessionWriter) Write(b []byte) (int, error) { return w.f.out.Write(b) }
+
+func (w sessionWriter) Close() error {
+	if w.f.fallsBack.Load() {
+		return nil
+	}
+	return w.f.out.Close()
+}
 
 func (f *frames) Read(p []byte) (int, error) {
 	for len(f.rest) == 0 {
@@ -95,6 +133,9 @@ func (f *frames) Read(p []byte) (int, error) {
 		}
 		if len(line) > 0 {
 			f.rest = append(line, '\n')
+		}
+		if f.fallsBack.Load() {
+			return 0, io.EOF
 		}
 	}
 	n := copy(p, f.rest)
@@ -153,11 +194,16 @@ func (f *frames) checked(line []byte) ([]byte, error) {
 		}
 	}
 	for _, m := range messages {
+		peeked, _ := peek(m)
 		if _, err := jsonrpc.DecodeMessage(m); err != nil {
-			peeked, _ := peek(m)
 			return nil, f.refuse(peeked.id(), jsonrpc.CodeInvalidRequest, "not a JSON-RPC 2.0 message: "+err.Error())
 		}
 		f.noteVersion(m)
+		_, modern := peeked.Params.Meta[mcp.MetaKeyProtocolVersion]
+		if f.modern && !modern && peeked.Method == "initialize" {
+			f.fallsBack.Store(true)
+		}
+		f.modern = f.modern || modern
 	}
 	return line, nil
 }
