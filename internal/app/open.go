@@ -77,7 +77,11 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			return nil, err
 		}
 	}
-	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC), Now: opts.now})
+	known := auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC), Now: opts.now}
+	if c.Server.SignIn.Enabled {
+		known.Grants = s.store
+	}
+	s.auth, err = auth.New(known)
 	if err != nil {
 		return nil, err
 	}

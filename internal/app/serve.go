@@ -15,7 +15,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/signin"
 	"github.com/glovebox-dev/glovebox/internal/template"
 )
 
@@ -92,6 +94,11 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	opts.Files = s.served
 	opts.Ports, opts.PreviewDomain = s.ports, s.ports.Domain()
 	opts.CodeRunnerPaths = s.codeRunnerPaths()
+	if in := s.opts.Config.Server.SignIn; in.Enabled {
+		opts.SignIn = signin.New(signin.Options{
+			Auth: s.auth, Store: s.store, Log: s.log, Documents: in.Documents, Public: network.Public, Now: s.opts.now,
+		})
+	}
 	opts.ServeMetrics = s.metrics != nil && lns.Metrics == nil
 	opts.Drain = func(ctx context.Context) error {
 		e2b.Shutdown()

@@ -85,6 +85,7 @@ var table = []row{
 	{"statedir", "sandbox"},
 	{"operator", "control, driver, sandbox, store"},
 	{"auth", "atomicfile, sandbox"},
+	{"signin", "auth, sandbox"},
 	{"hostfiles", "safepath, sandbox"},
 	{"mcpserver", "auth, fair, language, mcpserver/answer, mcpserver/client, mcpserver/ledger, mcpserver/lost, mcpserver/profile, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
 	{"mcpserver/answer", "sandbox"},
@@ -147,10 +148,11 @@ var outside = map[string][]string{
 	"golang.org/x/image":                     {"guest/picture"},
 	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
+	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
 	"golang.org/x/sync":                      {"pool"},
 	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
-	"golang.org/x/time":                      {"auth", "httpserver", "network"},
+	"golang.org/x/time":                      {"auth", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
 	"modernc.org/sqlite":                     {"store"},
 }

@@ -48,8 +48,12 @@ type Identity struct {
 	Principal sandbox.Principal
 	Scopes    []Scope
 	// Token is the ID of the store's token that proved the identity; otherwise
-	// "".
+	// "". An access token of a grant has the ID of the token with which its
+	// person signed in.
 	Token string
+	// Grant is the ID of the grant whose access token proved the identity;
+	// otherwise "".
+	Grant string
 	// Expires is when the token that proved the identity expires. Zero is never.
 	// It is not part of Key, so that a session continues with a renewed token.
 	Expires time.Time

@@ -10,7 +10,8 @@ import (
 )
 
 // Revoked returns a function that reports whether an identity's token has been
-// revoked, by any process, or expired at least a minute ago. An identity without
+// revoked, by any process, or expired at least a minute ago. The same holds for a
+// grant that ended. An identity without
 // a token counts as revoked when the last token of its principal is revoked.
 // Identities that no token of the store proved are never revoked.
 func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
@@ -24,9 +25,19 @@ func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
 		tokens[t.ID] = inForce
 		principals[t.Principal] = principals[t.Principal] || inForce
 	}
+	grants := map[string]bool{}
+	if a.grants != nil {
+		list, err := a.grants.Grants(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range list {
+			grants[g.ID] = true
+		}
+	}
 	a.forgetExpired()
 	return func(id Identity) bool {
-		if id.expired(a.now()) {
+		if id.expired(a.now()) || id.Grant != "" && !grants[id.Grant] {
 			return true
 		}
 		if id.Token != "" {

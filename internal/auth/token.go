@@ -46,6 +46,16 @@ type TokenStore interface {
 	RevokeToken(ctx context.Context, id string) error
 }
 
+// A GrantStore finds the access tokens that the built-in sign-in makes. Its methods
+// must be safe for concurrent use.
+type GrantStore interface {
+	// GrantToken returns the token with that hash, and its grant. If there is
+	// none or it is not valid any more, the error wraps [sandbox.NotFound].
+	GrantToken(ctx context.Context, hash [sha256.Size]byte, refresh bool) (sandbox.Grant, sandbox.GrantToken, error)
+	// Grants returns the grants in force.
+	Grants(ctx context.Context) ([]sandbox.Grant, error)
+}
+
 // Options are the arguments of [New].
 type Options struct {
 	// Tokens stores the tokens. If it is nil, only Static and tokens of Issuer
@@ -54,6 +64,9 @@ type Options struct {
 	// Static, if not empty, is the token from the environment. It has all scopes
 	// and its own principal, and is not in the store.
 	Static string
+	// Grants, if not nil, has access tokens that are accepted, too. It needs
+	// Tokens.
+	Grants GrantStore
 	// Issuer, if not nil, is an issuer whose tokens are accepted, too.
 	Issuer *Issuer
 	// Now is the clock; nil is [time.Now].
@@ -73,6 +86,7 @@ const touchEvery = time.Minute
 // Auth makes and verifies tokens. It is safe for concurrent use.
 type Auth struct {
 	tokens     TokenStore
+	grants     GrantStore // or nil
 	static     bool
 	staticHash [sha256.Size]byte
 	issuer     *issuer // or nil
@@ -80,7 +94,7 @@ type Auth struct {
 
 	mu      sync.Mutex
 	touched map[string]time.Time // token id -> last use written to the store
-	expires map[string]time.Time // Identity.Key -> latest expiry of the issuer's tokens
+	expires map[string]time.Time // Identity.Key -> latest expiry of tokens that expire
 
 	goneMu sync.Mutex
 	gone   func(Identity) bool // result of Revoked at goneAt; nil before the first call
@@ -90,7 +104,7 @@ type Auth struct {
 // New returns an Auth. If the static token is too short or contains white space,
 // the error wraps [sandbox.Invalid].
 func New(o Options) (*Auth, error) {
-	a := &Auth{tokens: o.Tokens, now: o.Now, touched: map[string]time.Time{}, expires: map[string]time.Time{}}
+	a := &Auth{tokens: o.Tokens, grants: o.Grants, now: o.Now, touched: map[string]time.Time{}, expires: map[string]time.Time{}}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -133,6 +147,13 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 		return Identity{}, refused
 	}
 	t, err := a.tokens.FindToken(ctx, hash)
+	if errors.Is(err, sandbox.NotFound) && a.grants != nil {
+		id, err := a.verifyGrant(ctx, hash)
+		if errors.Is(err, sandbox.NotFound) {
+			err = refused
+		}
+		return id, err
+	}
 	if errors.Is(err, sandbox.NotFound) {
 		return Identity{}, refused
 	}
@@ -149,7 +170,26 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 	return Identity{Principal: t.Principal, Scopes: scopes, Token: t.ID}, nil
 }
 
-// noteExpiry records the expiry of a token that an issuer made.
+// verifyGrant returns the identity that an access token of a grant proves. The
+// error wraps [sandbox.NotFound] if there is no such access token.
+func (a *Auth) verifyGrant(ctx context.Context, hash [sha256.Size]byte) (Identity, error) {
+	g, t, err := a.grants.GrantToken(ctx, hash, false)
+	if err != nil {
+		return Identity{}, sandbox.Wrap(err, "verify token", "")
+	}
+	scopes, err := ParseScopes(g.Scopes)
+	if err != nil {
+		return Identity{}, sandbox.Wrap(err, "verify token", g.ID)
+	}
+	if err := a.touch(ctx, g.TokenID); err != nil {
+		return Identity{}, sandbox.Wrap(err, "verify token", g.TokenID)
+	}
+	id := Identity{Principal: g.Principal, Scopes: scopes, Token: g.TokenID, Grant: g.ID, Expires: t.Expires}
+	a.noteExpiry(id)
+	return id, nil
+}
+
+// noteExpiry records the expiry of a token.
 func (a *Auth) noteExpiry(id Identity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -31,7 +31,8 @@ directory, and prints the path. Only the owner can read that file.
 
 If GLOVEBOX_TOKEN has a token, or GLOVEBOX_TOKEN_FILE names a file with one, the
 server accepts that token and makes none. glovebox token makes more tokens. With
---oidc-issuer, the server also accepts tokens of an OpenID Connect issuer.
+--oidc-issuer, the server also accepts tokens of an OpenID Connect issuer. With
+--sign-in, clients need no token: people sign in on a page of the server.
 
 E2B's SDKs use the same server at /e2b. With --e2b-listen, they can use the root
 of a separate address: see docs/e2b.md.`,
@@ -134,6 +135,9 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() && scheme == "http" && server.PublicURL == "" {
 		p.Say("%s other machines can reach this address, and HTTP is not encrypted:\n"+
 			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(console.Yellow)("warning:"))
+	}
+	if server.SignIn.Enabled {
+		p.Say("MCP clients can sign in: give them the address only. People need a token for the page, from glovebox token create NAME")
 	}
 	switch {
 	case token.text != "":

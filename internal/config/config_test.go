@@ -252,7 +252,13 @@ func TestValidate(t *testing.T) {
 		"small body":       {func(c *Config) { c.Server.BodyLimit = 1 }, "server.body_limit"},
 		"no session":       {func(c *Config) { c.Server.Sessions = 0 }, "server.sessions"},
 		"audience alone":   {func(c *Config) { c.Server.OIDC.Audience = "x" }, "server.oidc.audience"},
-		"no audience":      {func(c *Config) { c.Server.OIDC.Issuer = "https://issuer.example" }, "server.oidc.audience"},
+		"open sign-in":     {func(c *Config) { c.Server.SignIn.Enabled, c.Server.Listen = true, "0.0.0.0:8080" }, "server.sign_in.enabled"},
+		"sign-in by http":  {func(c *Config) { c.Server.SignIn.Enabled, c.Server.PublicURL = true, "http://box.example" }, "server.sign_in.enabled"},
+		"sign-in and issuer": {func(c *Config) {
+			c.Server.SignIn.Enabled, c.Server.OIDC.Issuer, c.Server.OIDC.Audience = true, "https://issuer.example", "x"
+		}, "server.sign_in.enabled"},
+		"documents alone": {func(c *Config) { c.Server.SignIn.Documents = true }, "server.sign_in.documents"},
+		"no audience":     {func(c *Config) { c.Server.OIDC.Issuer = "https://issuer.example" }, "server.oidc.audience"},
 		"open issuer": {func(c *Config) { c.Server.OIDC.Issuer, c.Server.OIDC.Audience = "http://issuer.example", "x" },
 			"server.oidc.issuer"},
 		"empty scope": {func(c *Config) {

@@ -66,10 +66,21 @@ type Server struct {
 	// Sessions is the maximum number of concurrent MCP sessions.
 	Sessions int  `yaml:"sessions"`
 	OIDC     OIDC `yaml:"oidc"`
+	// SignIn makes the server an OAuth authorization server for MCP clients. People
+	// sign in with a Glovebox token.
+	SignIn SignIn `yaml:"sign_in"`
 	// Token is the bearer token of clients. Only the environment sets it, so
 	// that configuration files contain no token. If it is empty, the first start
 	// makes a token.
 	Token string `yaml:"-"`
+}
+
+// SignIn configures the built-in authorization server.
+type SignIn struct {
+	Enabled bool `yaml:"enabled"`
+	// Documents accepts clients that are identified by the URL of a metadata
+	// document. The server fetches the documents from the internet.
+	Documents bool `yaml:"documents"`
 }
 
 // OIDC configures an OpenID Connect issuer whose access tokens are accepted.
@@ -178,7 +189,37 @@ func (s *Server) validate() error {
 		return invalid("GLOVEBOX_TOKEN", fmt.Sprintf("has %d characters, but needs at least %d", len(t), minToken),
 			"unset it, so that Glovebox makes a token, or make one with: openssl rand -hex 32")
 	}
-	return s.OIDC.validate()
+	if err := s.OIDC.validate(); err != nil {
+		return err
+	}
+	return s.validateSignIn()
+}
+
+// validateSignIn requires an encrypted way to the sign-in page: people type tokens
+// there.
+func (s *Server) validateSignIn() error {
+	const field = "server.sign_in.enabled"
+	switch {
+	case !s.SignIn.Enabled && s.SignIn.Documents:
+		return invalid("server.sign_in.documents", "is set, but server.sign_in.enabled is not", "set both or neither")
+	case !s.SignIn.Enabled:
+		return nil
+	case s.OIDC.Issuer != "":
+		return invalid(field, "and server.oidc.issuer are both set", "set one of them: clients sign in at the issuer, or here")
+	}
+	if s.PublicURL != "" {
+		u, err := url.Parse(s.PublicURL)
+		if err == nil && (u.Scheme == "https" || sandbox.IsLoopback(u.Hostname())) {
+			return nil
+		}
+		return invalid(field, "is set, but server.public_url begins with http://, so tokens would travel unencrypted",
+			"serve HTTPS, with a proxy or server.tls_cert, and set server.public_url to the https:// URL")
+	}
+	if host, _, err := net.SplitHostPort(s.Listen); s.TLSCert == "" && (err != nil || !sandbox.IsLoopback(host)) {
+		return invalid(field, fmt.Sprintf("is set, but the server listens at %s without HTTPS, so tokens would travel unencrypted", s.Listen),
+			"set server.tls_cert and server.tls_key, or server.public_url to the https:// URL of a proxy")
+	}
+	return nil
 }
 
 func (o *OIDC) validate() error {

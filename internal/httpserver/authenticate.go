@@ -95,7 +95,7 @@ func codeRunnerRefusal(err error) string {
 // the error of the request's token, or "". Some clients show only this header.
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request, code string) {
 	text := fmt.Sprintf("Bearer realm=%q, resource_metadata=%q", "glovebox", s.publicURL(r)+metadataPath+r.URL.Path)
-	if len(s.opts.Issuers) > 0 {
+	if len(s.issuers(r)) > 0 {
 		text += fmt.Sprintf(", scope=%q", strings.Join(s.opts.Scopes, " "))
 	}
 	switch code {
@@ -138,6 +138,14 @@ func (s *Server) publicURL(r *http.Request) string {
 	return scheme + "://" + r.Host
 }
 
+// issuers returns the URLs of the authorization servers whose tokens are accepted.
+func (s *Server) issuers(r *http.Request) []string {
+	if s.opts.SignIn != nil {
+		return append([]string{s.publicURL(r)}, s.opts.Issuers...)
+	}
+	return s.opts.Issuers
+}
+
 // metadata describes the resource whose path follows metadataPath.
 func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
 	m := map[string]any{
@@ -146,8 +154,8 @@ func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
 		"bearer_methods_supported": []string{"header"},
 		"scopes_supported":         s.opts.Scopes,
 	}
-	if len(s.opts.Issuers) > 0 { // RFC 9728 does not allow empty lists
-		m["authorization_servers"] = s.opts.Issuers
+	if issuers := s.issuers(r); len(issuers) > 0 { // RFC 9728 does not allow empty lists
+		m["authorization_servers"] = issuers
 	}
 	writeJSON(w, http.StatusOK, m)
 }

@@ -35,6 +35,13 @@ type Verifier interface {
 	Gone(ctx context.Context, id auth.Identity) (bool, error)
 }
 
+// A SignIn is an authorization server for the clients of this server. Handlers
+// returns a handler for each path; base returns the URL by which a request's client
+// reaches the server.
+type SignIn interface {
+	Handlers(base func(*http.Request) string) map[string]http.Handler
+}
+
 // Options are the arguments of [New]. Auth, Log and at least one of MCP, E2B,
 // Ports and ServeMetrics must be set.
 type Options struct {
@@ -74,6 +81,8 @@ type Options struct {
 	// whose tokens Auth accepts.
 	PublicURL string
 	Issuers   []string
+	// SignIn, if not nil, is the authorization server at this server's own URL.
+	SignIn SignIn
 	// Scopes are the scope names that clients must request from an issuer. Empty:
 	// run and files.
 	Scopes []string

@@ -1,7 +1,7 @@
 // Package store keeps the state that must outlive a process: sandboxes, runs,
-// the processes that own them, workspaces, images, and tokens. The state is one
-// SQLite file in the state directory. Any number of processes may have it open
-// at the same time.
+// the processes that own them, workspaces, images, tokens, and the grants of OAuth
+// clients. The state is one SQLite file in the state directory. Any number of
+// processes may have it open at the same time.
 //
 // The engine uses the store for sandboxes, runs, workspaces, images and owners.
 // The composition root passes its tokens to the HTTP edge. The store has no
