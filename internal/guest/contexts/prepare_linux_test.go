@@ -154,7 +154,7 @@ func TestContextMovesNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{made.ID, "another"} {
-		_, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", ContextID: id, Create: true, Cwd: "/nowhere", Code: "1"})
+		_, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", ContextID: id, Create: true, Cwd: "/nowhere", Code: "1"}, nil)
 		guesttest.WantKind(t, err, sandbox.NotFound, "/nowhere")
 	}
 }
