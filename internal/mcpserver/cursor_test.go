@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -112,6 +113,30 @@ func pages(t *testing.T, cs *mcp.ClientSession, run *fakeRun, limit int) (all []
 		at, all = p.Cursor, append(all, p)
 	}
 	return all
+}
+
+// TestCursorOfColours pages through coloured output. The text is what a terminal shows,
+// and the cursors count the bytes of the output.
+func TestCursorOfColours(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	line := "\x1b[38;5;196mred\x1b[0m line\n"
+	run := written(t, cs, e, strings.Repeat(line, 100), "")
+	var out string
+	for _, p := range pages(t, cs, run, 258) {
+		out += p.Stdout
+	}
+	if want := strings.Repeat("red line\n", 100); out != want {
+		t.Errorf("%q", out)
+	}
+	found := structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": run.run.ID, "grep": "^red line$", "limit": 1 << 20}))
+	if *found.Page.Matches != 100 || !strings.HasPrefix(found.Stdout, fmt.Sprintf("0: red line\n%d: red line\n", len(line))) {
+		t.Errorf("%d matches: %.60q", *found.Page.Matches, found.Stdout)
+	}
+	bar := written(t, cs, e, strings.Repeat("\r\x1b[K50%", 10)+"\r\x1b[K100%\n", "")
+	if r := structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": bar.run.ID, "offset": 0})); r.Stdout != "100%\n" || r.Page.NextOffset != r.Page.Total {
+		t.Errorf("a bar: %q, %+v", r.Stdout, r.Page)
+	}
 }
 
 // TestCursorOfInvalidText pages through bytes whose text is longer than they are.

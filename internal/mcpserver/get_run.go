@@ -81,7 +81,10 @@ func (s *Server) getRun() tool {
 			return nil, err
 		}
 		var out sandbox.Output
-		omitted := p.Total - int64(len(text))
+		omitted := p.Total - (p.NextOffset - p.Offset)
+		if lines != nil {
+			omitted = p.Total - int64(len(text))
+		}
 		if p.Stream == sandbox.Stderr {
 			out.Stderr, out.Omitted.StderrBytes = text, max(omitted, 0)
 		} else {

@@ -9,13 +9,15 @@ import (
 	"regexp/syntax"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/ansi"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A pager reads a part of one stream of a run's output.
+// A pager reads a part of one stream of a run's output: the text that a reader of a
+// terminal would see. Offsets count the bytes of the output itself.
 type pager struct {
 	engine    Engine
 	searches  *fair.Pool // bounds the searches in progress
@@ -67,12 +69,13 @@ func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, answer.P
 	end := r.offset + int64(len(data))
 	if end < total {
 		if whole, ok := wholeRunes(data, false); ok && len(whole) > 0 {
-			end -= int64(len(data) - len(whole))
 			data = whole
 		}
+		data = data[:ansi.Whole(data)]
+		end = r.offset + int64(len(data))
 	}
 	p := answer.Page{Stream: r.stream, Offset: r.offset, NextOffset: min(end, max(total, r.offset)), Total: total}
-	return strings.ToValidUTF8(string(data), "\uFFFD"), p, nil
+	return strings.ToValidUTF8(string(ansi.Text(data)), "\uFFFD"), p, nil
 }
 
 // search reads from the offset on until it has limit bytes of matching lines. It
@@ -94,10 +97,7 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, answer
 	// take searches one line. It returns false if the line matches but no longer
 	// fits into the limit.
 	take := func(line []byte) bool {
-		shown := bytes.TrimRight(line, "\r\n")
-		if len(shown) > searchLine {
-			shown = shown[:searchLine]
-		}
+		shown := bytes.TrimSuffix(ansi.Text(line[:min(len(line), searchLine)]), []byte("\n"))
 		if lines.Match(shown) {
 			text := fmt.Sprintf("%d: %s\n", at, strings.ToValidUTF8(string(shown), "\uFFFD"))
 			if out.Len() > 0 && int64(out.Len()+len(text)) > r.limit {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/ansi"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -53,7 +54,7 @@ func (l *lastLine) add(data []byte) {
 func (l *lastLine) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(l.line), "\uFFFD"))
+	return strings.TrimSpace(strings.ToValidUTF8(string(ansi.Text(l.line)), "\uFFFD"))
 }
 
 // reportProgress notifies the client once a second, with the last line of the

@@ -200,6 +200,7 @@ func TestLastLine(t *testing.T) {
 		{[]string{"a", "\nb"}, "b"},
 		{[]string{strings.Repeat("x", 1000)}, strings.Repeat("x", maxLine)},
 		{[]string{"\xff\n"}, "\uFFFD"},
+		{[]string{"a\n", "\x1b[32m50%\x1b[0m"}, "50%"},
 	} {
 		var l lastLine
 		for _, in := range tt.in {

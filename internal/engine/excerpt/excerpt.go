@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/ansi"
 )
 
 const (
@@ -28,7 +30,8 @@ type Stream struct {
 
 // Shorten returns the stream shortened to n bytes: the whole stream if it fits,
 // or its head and its tail with a marker between them. A line that carriage
-// returns overwrote counts only in its last state. Bytes that are not UTF-8
+// returns overwrote counts only in its last state, and control sequences of a terminal
+// do not count. Bytes that are not UTF-8
 // become U+FFFD, and no character is split. from is the offset of the first byte
 // that is not shown, or the length of the stream; omitted counts the bytes of the
 // stream between head and tail.
@@ -99,38 +102,42 @@ func takeHead(p []byte, n int, whole bool) (string, int) {
 	used := 0
 	for used < len(p) {
 		line := FirstLine(p[used:])
-		from, to := shown(line)
-		taken := 0 // bytes of the shown part
+		from, to := ansi.Visible(line)
+		taken, before := 0, b.Len() // bytes of the visible part, and of the text so far
+		stop := func() (string, int) {
+			if b.Len() == before {
+				return b.String(), used // nothing of the line is shown
+			}
+			return b.String(), used + from + taken
+		}
 		for from+taken < to {
 			at := line[from+taken : to]
+			if n, ended := ansi.Sequence(at); n > 0 {
+				if !ended && !whole && to == len(line) {
+					return stop()
+				}
+				taken += n
+				continue
+			}
 			if !whole && to == len(line) && !utf8.FullRune(at) {
-				return b.String(), used + from + taken
+				return stop()
 			}
 			r, size := utf8.DecodeRune(at)
 			if b.Len()+utf8.RuneLen(r) > n {
-				return b.String(), used + partial(from, taken)
+				return stop()
 			}
 			b.WriteRune(r)
 			taken += size
 		}
 		if bytes.HasSuffix(line, []byte("\n")) {
 			if b.Len()+1 > n {
-				return b.String(), used + partial(from, taken)
+				return stop()
 			}
 			b.WriteByte('\n')
 		}
 		used += len(line)
 	}
 	return b.String(), used
-}
-
-// partial returns how many bytes of a line count as used when taken bytes from
-// offset from on are rendered. If taken is zero, none are.
-func partial(from, taken int) int {
-	if taken == 0 {
-		return 0
-	}
-	return from + taken
 }
 
 // takeTail renders the end of p in at most n bytes, and returns how many bytes
@@ -142,7 +149,7 @@ func takeTail(p []byte, n int) (string, int) {
 		rest := p[:len(p)-used]
 		start := bytes.LastIndexByte(bytes.TrimSuffix(rest, []byte("\n")), '\n') + 1
 		line := rest[start:]
-		from, to := shown(line)
+		from, to := ansi.Visible(line)
 		newline := ""
 		if bytes.HasSuffix(line, []byte("\n")) {
 			newline = "\n"
@@ -176,8 +183,14 @@ func takeEnd(p []byte, n int, cut bool) (string, int) {
 			p = p[1:]
 		}
 	}
+	sequences := sequencesOf(p)
 	var size, taken int
 	for taken < len(p) {
+		if last := len(sequences) - 1; last >= 0 && sequences[last].to == len(p)-taken {
+			taken += sequences[last].to - sequences[last].from
+			sequences = sequences[:last]
+			continue
+		}
 		r, width := utf8.DecodeLastRune(p[:len(p)-taken])
 		if size+utf8.RuneLen(r) > n {
 			break
@@ -185,7 +198,22 @@ func takeEnd(p []byte, n int, cut bool) (string, int) {
 		size += utf8.RuneLen(r)
 		taken += width
 	}
-	return render(p[len(p)-taken:]), taken
+	return render(ansi.Strip(p[len(p)-taken:])), taken
+}
+
+// A span is a part of a line.
+type span struct{ from, to int }
+
+// sequencesOf returns the control sequences of a line.
+func sequencesOf(p []byte) (all []span) {
+	for i := 0; i < len(p); {
+		n, _ := ansi.Sequence(p[i:])
+		if n > 0 {
+			all = append(all, span{i, i + n})
+		}
+		i += max(n, 1)
+	}
+	return all
 }
 
 // render returns p with every byte that is not UTF-8 replaced by U+FFFD.
@@ -194,11 +222,4 @@ func render(p []byte) string {
 		return string(p)
 	}
 	return string([]rune(string(p)))
-}
-
-// shown returns the part of a line that stays visible after its carriage
-// returns, without its newline.
-func shown(line []byte) (from, to int) {
-	to = len(bytes.TrimRight(line, "\r\n"))
-	return bytes.LastIndexByte(line[:to], '\r') + 1, to
 }

@@ -49,6 +49,8 @@ func TestExcerptWhole(t *testing.T) {
 		"bad \xff\xfe byte\n":            "bad \uFFFD\uFFFD byte\n",
 		"cut \xe2\x9c":                   "cut \uFFFD\uFFFD",
 		strings.Repeat("x\r", 1<<20):     "x",
+		"\x1b[31mred\x1b[0m\n\x1b[?25l":  "red\n",
+		"50%\r\x1b[Kdone\x1b[0m\n":       "done\n",
 		strings.Repeat("a\rb\n", 10_000): strings.Repeat("b\n", 10_000),
 	} {
 		got, omitted := excerptOf(t, in, 64<<10, 0, 0)
@@ -117,7 +119,19 @@ func TestExcerptOfProgress(t *testing.T) {
 	}
 }
 
+// Colours leave room for the rest, and are not cut.
+func TestExcerptOfColours(t *testing.T) {
+	text := strings.Repeat("\x1b[38;5;196mred\x1b[0m line\n", 10_000)
+	got, omitted := excerptOf(t, text, 1000, 0, 0)
+	head, tail, _ := strings.Cut(got, fmt.Sprintf("[... %d bytes omitted ...]\n", omitted))
+	if strings.Contains(got, "\x1b") || strings.Contains(got, "38;5") || !strings.HasPrefix(head, "red line\nred line\n") || !strings.HasSuffix(tail, "red line\nred line\n") || len(got) < 900 {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}
+
 func FuzzExcerpt(f *testing.F) {
+	f.Add("00000\r\xc3"+strings.Repeat("0", 99), 390, uint16(7), uint16(100))
+	f.Add("\x1b[1mab\r\x1b[K\x1b]0;t\ac\n", 300, uint16(0), uint16(0))
 	f.Add("a\r\nb\xff\r", 10, uint16(0), uint16(0))
 	f.Add(strings.Repeat("ü\r\n", 300), 300, uint16(7), uint16(100))
 	f.Fuzz(func(t *testing.T, text string, n int, from, to uint16) {
