@@ -36,6 +36,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 		Version:         s.opts.Version,
 		Tools:           c.MCP.Tools,
 		ReadOnly:        c.MCP.ReadOnly,
+		ToolPrefix:      c.MCP.ToolPrefix,
 		Internet:        slices.ContainsFunc(c.Network.Most().Rules(), func(r sandbox.NetworkRule) bool { return r.Internet }),
 		MaxMessageBytes: int64(c.Server.BodyLimit),
 		Shares:          s.mcpShares,

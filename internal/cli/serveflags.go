@@ -15,6 +15,7 @@ func toolFlags(cmd *cobra.Command, c *config.MCP) {
 	f := cmd.Flags()
 	f.StringVar(&c.Profile, "profile", "", "offer the tools of this `profile`: "+strings.Join(app.ProfileNames(), ", ")+" (GLOVEBOX_PROFILE)")
 	f.StringSliceVar(&c.Tools, "tools", nil, "offer only these `tools`, such as run_code,get_run")
+	f.StringVar(&c.ToolPrefix, "tool-prefix", "", "put this `prefix` in front of the names of all tools, such as box_")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "offer only tools that change nothing")
 }
 
@@ -93,6 +94,9 @@ func applyTools(cmd *cobra.Command, to *config.MCP, from config.MCP) {
 	}
 	if cmd.Flags().Changed("tools") {
 		to.Tools = from.Tools
+	}
+	if cmd.Flags().Changed("tool-prefix") {
+		to.ToolPrefix = from.ToolPrefix
 	}
 	if cmd.Flags().Changed("read-only") {
 		to.ReadOnly = from.ReadOnly

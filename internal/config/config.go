@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -419,8 +420,15 @@ func (c *Config) Validate() error {
 	if err := c.Templates.validate(); err != nil {
 		return err
 	}
+	if p := c.MCP.ToolPrefix; p != "" && !toolPrefix.MatchString(p) {
+		return invalid("mcp.tool_prefix", fmt.Sprintf("%q is no prefix of names", p),
+			"write a letter, and then at most 31 letters, digits, _ and -; clients accept no other names of tools")
+	}
 	return c.Server.validate()
 }
+
+// toolPrefix matches what all clients accept at the beginning of a tool's name.
+var toolPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
 
 // minLogSize holds the head and the tail of output with the usual budget.
 const minLogSize = 128 << 10

@@ -21,6 +21,8 @@ type MCP struct {
 	Tools []string `yaml:"tools"`
 	// ReadOnly hides all tools that change state.
 	ReadOnly bool `yaml:"read_only"`
+	// ToolPrefix is put in front of the names of all tools; empty is none.
+	ToolPrefix string `yaml:"tool_prefix"`
 	// AllowDirs are directories of this machine from and to which tools over
 	// stdio may copy.
 	AllowDirs []string `yaml:"allow_dirs"`

@@ -59,5 +59,5 @@ func (s *Server) showAfter(ctx context.Context, c call, run sandbox.Run, at answ
 	if note != "" {
 		res.Note(note)
 	}
-	return res.Render()
+	return s.render(res)
 }

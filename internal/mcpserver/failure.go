@@ -36,7 +36,7 @@ func profileResult(r profile.Result) (*mcp.CallToolResult, error) {
 // failure shows an error to the model, in the form that the profile defines. The
 // replaced servers' errors have no structuredContent, and neither have a profile's.
 func (s *Server) failure(t tool, err error) *mcp.CallToolResult {
-	res := answer.Failure(err, t.arguments)
+	res := answer.Failure(err, t.arguments, s.renamer.text)
 	p := s.opts.Profile
 	if p == nil {
 		return res

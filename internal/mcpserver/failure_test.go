@@ -50,7 +50,7 @@ func TestErrorResult(t *testing.T) {
 			"internal error: the request was fine, the server failed: boom"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			res := answer.Failure(tt.err, arguments)
+			res := answer.Failure(tt.err, arguments, func(text string) string { return text })
 			if diff := cmp.Diff(tt.want, structured[answer.Problem](t, res)); diff != "" {
 				t.Errorf("structuredContent (-want +got):\n%s", diff)
 			}

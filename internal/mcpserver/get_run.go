@@ -92,6 +92,6 @@ func (s *Server) getRun() tool {
 		}
 		res := answer.NewRun(run, out, time.Now())
 		res.Page, res.Cursor, res.NextStep = &p, "", "" // the page has its own offset
-		return res.Render()
+		return s.render(res)
 	})
 }

@@ -154,3 +154,66 @@ func TestForms(t *testing.T) {
 		}
 	}
 }
+
+// TestToolPrefix looks for the names of tools in all that a client gets.
+func TestToolPrefix(t *testing.T) {
+	s, _ := newTestServer(t, func(o *Options) {
+		withFiles(o)
+		o.ToolPrefix = "box_"
+	})
+	cs := serveStdio(t, s, nil)
+	plain, err := New(Options{Engine: newFakeEngine(), Log: testLog(t), Tools: []string{"run_code"}, ToolPrefix: "box_"})
+	if err != nil || len(plain.tools()) == 0 {
+		t.Errorf("a tool in Tools is named without the prefix: %v", err)
+	}
+	list, err := cs.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen strings.Builder
+	seen.WriteString(cs.InitializeResult().Instructions)
+	show := func(v any) {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen.Write(b)
+	}
+	for _, tool := range list.Tools {
+		if !strings.HasPrefix(tool.Name, "box_") {
+			t.Errorf("a tool has the name %q", tool.Name)
+		}
+		show(tool)
+	}
+	if len(list.Tools) != len(s.tools()) {
+		t.Errorf("%d tools, want %d", len(list.Tools), len(s.tools()))
+	}
+	running := callTool(t, cs, "box_run_code", args{"code": "ask name?", "wait_seconds": 0})
+	r := structured[answer.Run](t, running)
+	show(running)
+	for r.Input == nil {
+		running = callTool(t, cs, "box_get_run", args{"run_id": r.RunID})
+		r = structured[answer.Run](t, running)
+	}
+	show(running)
+	show(callTool(t, cs, "box_run_command", args{"command": "verdict out_of_memory"}))
+	show(callTool(t, cs, "box_run_command", args{"command": "verdict timeout"}))
+	show(callTool(t, cs, "box_get_run", args{"run_id": r.RunID, "offset": 0}))
+	show(callTool(t, cs, "box_get_sandbox", args{"sandbox_id": "no"}))
+	show(callTool(t, cs, "box_get_sandbox", nil))
+	logs, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "sandbox://" + r.SandboxID + "/logs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	show(logs)
+	text := seen.String()
+	for _, tool := range s.tools() {
+		all, prefixed := strings.Count(text, tool.name), strings.Count(text, "box_"+tool.name)
+		if prefixed == 0 || all != prefixed {
+			t.Errorf("%s is named %d times, %d of them with the prefix", tool.name, all, prefixed)
+		}
+	}
+	if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "run_code", Arguments: args{"code": "out 1"}}); err == nil {
+		t.Error("a tool without the prefix is there")
+	}
+}

@@ -40,7 +40,9 @@ func (s *Server) readLogsResource(ctx context.Context, p sandbox.Principal, u *u
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&b, "%s\n%s\n\n", run.Started.UTC().Format(time.RFC3339), answer.NewRun(run, out, time.Now()).Entry())
+		r := answer.NewRun(run, out, time.Now())
+		r.Rename(s.renamer.text)
+		fmt.Fprintf(&b, "%s\n%s\n\n", run.Started.UTC().Format(time.RFC3339), r.Entry())
 	}
 	if len(runs) == 0 {
 		b.WriteString("no runs yet\n")

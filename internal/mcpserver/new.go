@@ -25,6 +25,7 @@ func New(o Options) (*Server, error) {
 		o.Shares = ledger.NewShares(o.MaxSessions)
 	}
 	s := &Server{engine: countedEngine{o.Engine, o.Shares.Searches}, shares: o.Shares, log: o.Log, opts: o}
+	s.renamer = newRenamer(o.ToolPrefix, s.tools())
 	s.watch = newWatcher(s)
 	s.grace = lost.Grace{Time: o.Grace, Log: o.Log, Stop: func(ctx context.Context, p sandbox.Principal, runID string) error {
 		_, err := s.engine.StopRun(ctx, p, runID)
@@ -79,7 +80,7 @@ func (s *Server) addTools() error {
 		if s.opts.ReadOnly && !t.readOnly {
 			continue
 		}
-		s.mcp.AddTool(t.definition(s.opts.Internet), s.handler(t))
+		s.mcp.AddTool(t.definition(s.opts.Internet, s.renamer), s.handler(t))
 	}
 	return nil
 }
@@ -113,7 +114,7 @@ func (s *Server) tools() []tool {
 func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 	scopes := map[string]auth.Scope{}
 	for _, t := range s.tools() {
-		scopes[t.name] = t.scope
+		scopes[s.renamer.name(t.name)] = t.scope
 	}
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -143,7 +144,7 @@ const listTTL = time.Hour
 
 func (s *Server) serverOptions() *mcp.ServerOptions {
 	o := &mcp.ServerOptions{
-		Instructions:       instructions,
+		Instructions:       s.renamer.text(instructions),
 		CompletionHandler:  s.complete,
 		SubscribeHandler:   s.watch.subscribe,
 		UnsubscribeHandler: s.watch.unsubscribe,
@@ -161,7 +162,7 @@ func (s *Server) serverOptions() *mcp.ServerOptions {
 		Resources: &mcp.ResourceCapabilities{},
 	}
 	if p := s.opts.Profile; p != nil {
-		o.Instructions = p.Instructions
+		o.Instructions = s.renamer.text(p.Instructions)
 		o.CompletionHandler = nil
 		if len(p.Resources) == 0 {
 			o.SubscribeHandler, o.UnsubscribeHandler = nil, nil

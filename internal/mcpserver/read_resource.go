@@ -86,7 +86,7 @@ func notFound(uri string) error {
 func (s *Server) protocolError(uri string, err error) error {
 	text := err.Error()
 	if hint := sandbox.HintOf(err); hint != "" {
-		text += "; " + hint
+		text += "; " + s.renamer.text(hint)
 	}
 	switch kind := sandbox.KindOf(err); kind {
 	case sandbox.NotFound:

@@ -300,13 +300,19 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int, 
 	if note != "" {
 		res.Note(note)
 	}
-	return res.Render()
+	return s.render(res)
 }
 
 // howTo says which tool and argument the next step of a verdict means.
 var howTo = map[sandbox.VerdictCode]string{
 	sandbox.OutOfMemory: "create_sandbox with memory_mb makes a sandbox with more memory.",
 	sandbox.Timeout:     "run_code and run_command take timeout_seconds.",
+}
+
+// render returns a run as a tool's result, with the names of tools for the client.
+func (s *Server) render(r answer.Run) (*mcp.CallToolResult, error) {
+	r.Rename(s.renamer.text)
+	return r.Render()
 }
 
 // missesState reports whether a run failed for a variable or a file that does not

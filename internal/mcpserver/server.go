@@ -42,6 +42,11 @@ type Options struct {
 	Tools    []string
 	ReadOnly bool
 
+	// ToolPrefix is put in front of the names of all tools, also where texts of the
+	// server mention them. Tools and the log have the names without it. Its characters
+	// are the caller's to check.
+	ToolPrefix string
+
 	// Internet says that the operator allows sandboxes every public address. Tools
 	// that run programs then have MCP's hint of an open world.
 	Internet bool
@@ -93,6 +98,7 @@ type Server struct {
 	transport *transport.Server
 	watch     *watcher
 	visits    visits.Visits
+	renamer   *renamer
 	grace     lost.Grace
 	keys      lost.Keys
 }

@@ -130,8 +130,8 @@ func (f *facts) ran(r sandbox.Run) {
 }
 
 // definition returns the tool's entry for tools/list. internet says that sandboxes
-// may reach every public address.
-func (t tool) definition(internet bool) *mcp.Tool {
+// may reach every public address. names are the names of tools.
+func (t tool) definition(internet bool, names *renamer) *mcp.Tool {
 	openWorld := t.open && internet
 	a := &mcp.ToolAnnotations{ReadOnlyHint: t.readOnly, OpenWorldHint: &openWorld}
 	if !t.readOnly {
@@ -139,10 +139,10 @@ func (t tool) definition(internet bool) *mcp.Tool {
 		a.IdempotentHint = t.idempotent
 	}
 	def := &mcp.Tool{
-		Name:        t.name,
+		Name:        names.name(t.name),
 		Title:       t.title,
-		Description: t.description,
-		InputSchema: json.RawMessage(t.input),
+		Description: names.text(t.description),
+		InputSchema: json.RawMessage(names.text(t.input)),
 		Annotations: a,
 	}
 	if t.output != "" && !t.untold {
@@ -194,7 +194,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			return fail(sandbox.Errorf(sandbox.Unauthenticated, "%s: nobody is signed in", t.name))
 		}
 		if !id.Can(t.scope) {
-			return fail(lacks(t.name, t.scope))
+			return fail(lacks(s.renamer.name(t.name), t.scope))
 		}
 		ctx, end, err := s.transport.Begin(ctx, id, req.Session.ID(), req.Extra)
 		if err != nil {

@@ -25,13 +25,14 @@ type Problem struct {
 }
 
 // Failure shows an error to programs and to the model: the argument, the fault
-// and, if known, the remedy. arguments are the names of the tool's arguments.
-func Failure(err error, arguments []string) *mcp.CallToolResult {
+// and, if known, the remedy. arguments are the names of the tool's arguments,
+// and rename gives the tools in a hint their names for the client.
+func Failure(err error, arguments []string, rename func(string) string) *mcp.CallToolResult {
 	p := Problem{
 		Kind:       sandbox.KindOf(err),
 		Message:    err.Error(),
 		Argument:   argumentOf(err, arguments),
-		Hint:       sandbox.HintOf(err),
+		Hint:       rename(sandbox.HintOf(err)),
 		RetryAfter: int(math.Ceil(sandbox.RetryAfterOf(err).Seconds())),
 	}
 	if p.Kind == sandbox.Internal {

@@ -40,6 +40,7 @@ type Run struct {
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
 
+	answer string         // how to answer a run that waits for input
 	said   []string       // notes for both halves
 	output sandbox.Output // with the lengths of its streams
 	parts  []part         // of results
@@ -82,6 +83,7 @@ func NewRun(r sandbox.Run, o sandbox.Output, now time.Time) Run {
 		Context:   r.Context,
 		Input:     r.Input,
 		output:    o,
+		answer:    "answer with send_input",
 	}
 	if n := r.Network; n != nil && len(n.Reached)+len(n.Blocked)+n.More > 0 {
 		res.Network = n
@@ -104,9 +106,6 @@ func (r *Run) AddResults(run sandbox.Run, res sandbox.Results, budget int) {
 	}
 }
 
-// howToAnswer says what to do about a run that waits for input.
-const howToAnswer = "answer with send_input"
-
 // leftText says how many results were not kept.
 func (r Run) leftText() string {
 	return fmt.Sprintf("%d further results were too many or too large to keep.", r.left)
@@ -120,7 +119,7 @@ func (r Run) notes() []string {
 	}
 	notes = append(notes, r.unshown...)
 	if r.Input != nil {
-		notes = append(notes, "It waits for a line of input: "+howToAnswer+".")
+		notes = append(notes, "It waits for a line of input: "+r.answer+".")
 	}
 	if r.left > 0 {
 		notes = append(notes, r.leftText())
@@ -199,7 +198,7 @@ func (r Run) facts(shown bool) string {
 		b.WriteString(line + "\n")
 	}
 	if r.Input != nil {
-		fmt.Fprintf(&b, "It waits for a line of input (%q): %s.\n", r.Input.Prompt, howToAnswer)
+		fmt.Fprintf(&b, "It waits for a line of input (%q): %s.\n", r.Input.Prompt, r.answer)
 	}
 	if r.left > 0 {
 		b.WriteString(r.leftText() + "\n")
@@ -269,6 +268,20 @@ func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, l
 			size := f.Size
 			r.shown = append(r.shown, &mcp.ResourceLink{URI: uri, Name: ShownName(f.Path), MIMEType: kind, Size: &size})
 		}
+	}
+}
+
+// Rename gives the tools that the server's own sentences mention their names for the
+// client. Sentences that are added later keep theirs.
+func (r *Run) Rename(rename func(string) string) {
+	if r.Verdict != nil {
+		verdict := *r.Verdict
+		verdict.NextStep = rename(verdict.NextStep)
+		r.Verdict = &verdict
+	}
+	r.NextStep, r.answer = rename(r.NextStep), rename(r.answer)
+	for i := range r.said {
+		r.said[i] = rename(r.said[i])
 	}
 }
 
