@@ -29,6 +29,8 @@ func (s *Server) getRun() tool {
 		description: "Wait for a run, or page through or search its whole output.",
 		output:      runOutput,
 		untold:      true,
+		main:        true,
+		long:        true,
 		scope:       auth.ScopeRun,
 		readOnly:    true,
 	}, limits{

@@ -217,3 +217,24 @@ func TestToolPrefix(t *testing.T) {
 		t.Error("a tool without the prefix is there")
 	}
 }
+
+// TestMeta checks the hints for Claude Code.
+func TestMeta(t *testing.T) {
+	s, _ := newTestServer(t, withFiles)
+	list, err := serveStdio(t, s, nil).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]mcp.Meta{}
+	for _, tool := range list.Tools {
+		if tool.Meta != nil {
+			got[tool.Name] = tool.Meta
+		}
+	}
+	long := mcp.Meta{"anthropic/maxResultSizeChars": 200_000.0}
+	both := mcp.Meta{"anthropic/maxResultSizeChars": 200_000.0, "anthropic/alwaysLoad": true}
+	want := map[string]mcp.Meta{"run_code": both, "run_command": both, "get_run": both, "read_file": long, "list_files": long}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("_meta (-want +got):\n%s", diff)
+	}
+}

@@ -35,6 +35,7 @@ func (s *Server) listFiles() tool {
 		title:       "List files",
 		description: "List a directory of a sandbox, to a depth.",
 		output:      listFilesOutput,
+		long:        true,
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
 	}, limits{"depth": between(1, 32)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

@@ -45,6 +45,7 @@ func (s *Server) readFile() tool {
 		title:       "Read a file",
 		description: "Read a file in a sandbox, or a part of it.",
 		output:      readFileOutput,
+		long:        true,
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
 	}, limits{

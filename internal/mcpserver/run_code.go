@@ -25,6 +25,8 @@ func (s *Server) runCode() tool {
 		description: "Run code in a sealed Linux sandbox. Returns its output, the value of the last expression, plots and a verdict. " +
 			"Files and variables stay: give the sandbox_id of the result to go on there.",
 		output: runOutput,
+		main:   true,
+		long:   true,
 		scope:  auth.ScopeRun,
 		open:   true,
 	}, runLimits, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

@@ -40,6 +40,8 @@ func (s *Server) runCommand() tool {
 		description: "Run shell commands in a sandbox. Returns as run_code does.",
 		output:      runOutput,
 		untold:      true,
+		main:        true,
+		long:        true,
 		scope:       auth.ScopeRun,
 		open:        true,
 	}, commandLimits, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

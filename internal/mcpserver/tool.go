@@ -30,6 +30,10 @@ type tool struct {
 	// arguments are the names of the arguments. Nil for a profile's tool.
 	arguments []string
 
+	// main marks a tool that most conversations need; see [tool.meta]. long marks a tool
+	// whose results a caller can ask to be long.
+	main, long bool
+
 	// scope is the scope that the caller must have.
 	scope auth.Scope
 	// These are MCP's hints. A readOnly tool changes nothing. A destructive tool
@@ -145,10 +149,33 @@ func (t tool) definition(internet bool, names *renamer) *mcp.Tool {
 		InputSchema: json.RawMessage(names.text(t.input)),
 		Annotations: a,
 	}
+	def.Meta = t.meta()
 	if t.output != "" && !t.untold {
 		def.OutputSchema = json.RawMessage(t.output)
 	}
 	return def
+}
+
+// maxResultChars is what Claude Code may show its model of a long result. Without the
+// hint, it showed the first 2 KB of a long result. With this value, it showed
+// its model 67,202 characters (2.1.330, 2026-11-23). It accepts up to 500,000.
+const maxResultChars = 200_000
+
+// meta returns the hints for Claude Code, which other clients ignore. A main tool is
+// always in the model's context, even if other tools must be searched for. A caller
+// that raises output_bytes or limit gets what it asked for.
+func (t tool) meta() mcp.Meta {
+	m := mcp.Meta{}
+	if t.main {
+		m["anthropic/alwaysLoad"] = true
+	}
+	if t.long {
+		m["anthropic/maxResultSizeChars"] = maxResultChars
+	}
+	if len(m) == 0 {
+		return nil
+	}
+	return m
 }
 
 // handler wraps the tool with the work that all calls have in common:
