@@ -95,6 +95,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			return nil, err
 		}
 	}
+	s.secrets = secrets
 	s.Engine, err = engine.New(engine.Options{
 		Driver:          s.driver,
 		Store:           s.store,

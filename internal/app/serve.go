@@ -212,7 +212,7 @@ func (s *System) e2b(builder *template.Service) (*e2bapi.Server, error) {
 	}
 	return e2bapi.New(e2bapi.Options{
 		Engine: e2bEngine{s.Engine}, Auth: s.auth, Access: access, Log: s.log, Templates: s.templatesAPI(builder, access),
-		Domain: s.opts.Config.Server.E2BDomain, PublicPorts: s.opts.Config.Server.E2BPublicPorts,
+		Domain: s.opts.Config.Server.E2BDomain, PublicPorts: s.opts.Config.Server.E2BPublicPorts, Secrets: s.secrets,
 	}), nil
 }
 

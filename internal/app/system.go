@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/operator"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -39,6 +40,7 @@ type System struct {
 	host   *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
 
 	workspaces workspace.Keeper
+	secrets    []sandbox.Secret
 	served     *files      // nil unless over HTTP
 	ports      *ports      // nil unless over HTTP
 	local      *localPorts // nil unless over stdio

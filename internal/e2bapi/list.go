@@ -19,7 +19,7 @@ const maxPage = 100
 
 // A page is one answer of a list; next is the token of the next page.
 type page struct {
-	items []entry
+	items any // a slice
 	next  string
 }
 
@@ -160,12 +160,13 @@ func (s *Server) list(r *http.Request, p sandbox.Principal) (int, any, error) {
 	if q.from != nil {
 		all = slices.DeleteFunc(all, func(sb sandbox.Sandbox) bool { return compare(cursorOf(sb), *q.from) <= 0 })
 	}
-	answer := page{items: []entry{}}
+	answer, items := page{}, []entry{}
 	for i, sb := range all[:min(len(all), q.limit)] {
-		answer.items = append(answer.items, entryOf(sb))
+		items = append(items, entryOf(sb))
 		if i == q.limit-1 && len(all) > q.limit {
 			answer.next = cursorOf(sb).String()
 		}
 	}
+	answer.items = items
 	return http.StatusOK, answer, nil
 }

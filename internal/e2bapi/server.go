@@ -73,7 +73,8 @@ type Access interface {
 	CheckTraffic(id, token string) bool
 }
 
-// Options are the arguments of [New]. All but Domain, Templates and Now must be set.
+// Options are the arguments of [New]. All but Domain, Templates, Secrets and Now must
+// be set.
 type Options struct {
 	Engine Engine
 	Auth   Verifier
@@ -88,6 +89,8 @@ type Options struct {
 	PublicPorts bool
 	// Templates builds templates; nil if the driver cannot build images.
 	Templates *templates.API
+	// Secrets are the operator's, which clients may list. Their values are not used.
+	Secrets []sandbox.Secret
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
@@ -98,6 +101,7 @@ type Server struct {
 	control http.Handler
 	// signatures finds the sandbox for file URLs that do not name it.
 	signatures *signatures
+	began      time.Time
 	history    *history
 	journal    *journal
 	// closing ends when forwarded requests must be cut off.
@@ -110,7 +114,7 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opts: o, signatures: newSignatures(o.Engine.Live, o.Access.Token), history: newHistory(), journal: newJournal(o.Now)}
+	s := &Server{opts: o, began: o.Now().UTC(), signatures: newSignatures(o.Engine.Live, o.Access.Token), history: newHistory(), journal: newJournal(o.Now)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.control = s.routes()
 	return s
@@ -162,6 +166,10 @@ func (s *Server) routes() http.Handler {
 			mux.HandleFunc(pattern, s.answer(h))
 		}
 	}
+	mux.HandleFunc("GET /secrets", s.answer(s.secrets))
+	mux.HandleFunc("GET /secrets/{id}", s.answer(s.secret))
+	mux.HandleFunc("/secrets", s.answer(s.changeSecret))
+	mux.HandleFunc("/secrets/{rest...}", s.answer(s.changeSecret))
 	mux.HandleFunc("GET /volumes", s.answer(s.volumes))
 	mux.HandleFunc("POST /volumes", s.answer(s.makeVolume))
 	mux.HandleFunc("GET /volumes/{id}", s.answer(s.volumeInfo))
@@ -183,8 +191,6 @@ func (s *Server) routes() http.Handler {
 		"/v3/templates/{rest...}":   noTemplates,
 		"/v2/templates":             noTemplates,
 		"/v3/templates":             noTemplates,
-		"/secrets":                  "there are no secrets",
-		"/secrets/{rest...}":        "there are no secrets",
 	} {
 		mux.HandleFunc(path, s.answer(func(r *http.Request, p sandbox.Principal) (int, any, error) {
 			if r.PathValue("id") != "" {
