@@ -172,7 +172,7 @@ func e2bAddress(server config.Server, base string, own net.Addr) (url, variables
 			url = "https://" + reachable(own)
 		}
 	}
-	return url, "E2B_API_URL=" + url + " E2B_SANDBOX_URL=" + url
+	return url, "E2B_API_URL=" + url + " E2B_SANDBOX_URL=" + url + " E2B_VOLUME_API_URL=" + url
 }
 
 // sayToken prints a token with examples of its use. E2B's SDKs find the server by

@@ -17,10 +17,10 @@ func TestE2BAddress(t *testing.T) {
 		own            net.Addr
 		url, variables string
 	}{
-		{config.Server{}, nil, base + "/e2b", "E2B_API_URL=" + base + "/e2b E2B_SANDBOX_URL=" + base + "/e2b"},
-		{config.Server{E2BDomain: "e2b.test"}, nil, base + "/e2b", "E2B_API_URL=" + base + "/e2b E2B_SANDBOX_URL=" + base + "/e2b"},
-		{config.Server{}, own, "http://127.0.0.1:3000", "E2B_API_URL=http://127.0.0.1:3000 E2B_SANDBOX_URL=http://127.0.0.1:3000"},
-		{config.Server{TLSCert: "c"}, own, "https://127.0.0.1:3000", "E2B_API_URL=https://127.0.0.1:3000 E2B_SANDBOX_URL=https://127.0.0.1:3000"},
+		{config.Server{}, nil, base + "/e2b", "E2B_API_URL=" + base + "/e2b E2B_SANDBOX_URL=" + base + "/e2b E2B_VOLUME_API_URL=" + base + "/e2b"},
+		{config.Server{E2BDomain: "e2b.test"}, nil, base + "/e2b", "E2B_API_URL=" + base + "/e2b E2B_SANDBOX_URL=" + base + "/e2b E2B_VOLUME_API_URL=" + base + "/e2b"},
+		{config.Server{}, own, "http://127.0.0.1:3000", "E2B_API_URL=http://127.0.0.1:3000 E2B_SANDBOX_URL=http://127.0.0.1:3000 E2B_VOLUME_API_URL=http://127.0.0.1:3000"},
+		{config.Server{TLSCert: "c"}, own, "https://127.0.0.1:3000", "E2B_API_URL=https://127.0.0.1:3000 E2B_SANDBOX_URL=https://127.0.0.1:3000 E2B_VOLUME_API_URL=https://127.0.0.1:3000"},
 		{config.Server{E2BDomain: "e2b.test"}, own, "https://api.e2b.test", "E2B_DOMAIN=e2b.test"},
 		{config.Server{E2BDomain: "e2b.test", TLSCert: "c"}, own, "https://api.e2b.test", "E2B_DOMAIN=e2b.test"},
 	} {

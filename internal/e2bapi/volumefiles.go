@@ -42,9 +42,12 @@ func volumeEntryOf(f sandbox.VolumeFile) volumeEntry {
 	}
 	return volumeEntry{
 		Name: path.Base(f.Path), Type: kind, Path: f.Path, Size: f.Size, Mode: f.Mode, UID: f.UID, GID: f.GID,
-		Atime: f.Accessed, Mtime: f.Modified, Ctime: f.Changed, Target: f.Target,
+		Atime: micros(f.Accessed), Mtime: micros(f.Modified), Ctime: micros(f.Changed), Target: f.Target,
 	}
 }
+
+// micros cuts a time to the precision of Python's times.
+func micros(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
 
 // fileName returns the name in the volume that a request is for.
 func fileName(r *http.Request) (string, error) {
