@@ -116,7 +116,7 @@ var table = []row{
 	{"cli/advice", "sandbox"},
 	{"cli/install", "app, cli/console, clientconfig, config, sandbox"},
 	{"cli/results", "sandbox"},
-	{"cli/screen", "nothing"},
+	{"cli/screen", "sandbox"},
 	{"cli", "app, bench, cli/advice, cli/console, cli/install, cli/results, cli/screen, config, language, operator, sandbox, trace, update"},
 	{"arch", "nothing"},
 }
@@ -144,6 +144,7 @@ var outside = map[string][]string{
 	"github.com/prometheus/client_golang":    {"metrics"},
 	"github.com/rogpeppe/go-internal":        {"cli/install", "tests"},
 	"github.com/spf13/cobra":                 {"cli", "cli/install"},
+	"github.com/mattn/go-sixel":              {"guest/picture"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
 	"golang.org/x/image":                     {"guest/picture"},

@@ -32,7 +32,7 @@ func (p *program) showResults(ctx context.Context, sys *app.System, id string, d
 		}
 		shown := false
 		if show != nil {
-			if shown, err = show(p.Out, f.MIME, f.Data); err != nil {
+			if shown, err = show(p.Out, screen.Picture{MIME: f.MIME, Data: f.Data, Sixel: results.SixelOf(r)}); err != nil {
 				return err
 			}
 		}

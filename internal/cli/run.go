@@ -19,6 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/advice"
 	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/cli/results"
+	"github.com/glovebox-dev/glovebox/internal/cli/screen"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -118,7 +119,9 @@ working directory. Its arguments come from the image, or are the arguments after
 
 Plots of matplotlib in Python are results: figures that plt.show() shows, and
 figures that are open at the end of the program. A terminal that can display
-pictures (kitty, Ghostty, iTerm2, WezTerm, mintty) shows them after the output.
+pictures (kitty, Ghostty, iTerm2, WezTerm, mintty, foot, mlterm, contour, Konsole
+22.04) shows them after the output. GLOVEBOX_PICTURES names the protocol of
+another terminal: kitty, iterm2 or sixel; with none, no terminal shows them.
 --results saves them as files, and --json includes them. This does not apply if
 the program or MPLBACKEND chooses a backend.
 
@@ -319,6 +322,9 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *resu
 		if err := entryPoint(ctx, sys, &req); err != nil {
 			return err
 		}
+	}
+	if fd, ok := console.Terminal(p.Out); ok && !p.flags.json {
+		req.SixelWidth = screen.SixelWidth(fd, p.Getenv)
 	}
 	run, err := sys.Engine.Start(ctx, sandbox.Local, req)
 	if err != nil {

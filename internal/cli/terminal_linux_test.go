@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"os"
 	"regexp"
@@ -82,6 +84,42 @@ echo '{"image/png": "` + picture + `"}' >"$plots/1.json"`
 		c.env["GLOVEBOX_STATE_DIR"] = dir
 		got, status := onTerminal(t, c.env, "", "run", "-l", "sh", "-c", program)
 		if got != c.want || status != 0 {
+			t.Errorf("%s: status %d, %q, want %q", c.name, status, got, c.want)
+		}
+	}
+}
+
+// TestSixelsOnTerminal has the sandbox turn a plot into sixels, for terminals that
+// display them. A plot that it cannot decode is not shown.
+func TestSixelsOnTerminal(t *testing.T) {
+	var plot bytes.Buffer
+	if err := png.Encode(&plot, image.NewGray(image.Rect(0, 0, 2000, 7))); err != nil {
+		t.Fatal(err)
+	}
+	program := func(picture []byte) string {
+		return `plots=${PYTHONPATH##*:}/shown; mkdir -p "$plots"; echo output
+echo '{"image/png": "` + base64.StdEncoding.EncodeToString(picture) + `"}' >"$plots/1.json"`
+	}
+	const unseen = "output\n1 plot was drawn: save it with --results DIR\n"
+	// The terminal of a test does not tell its width, so it is 80 columns of 8
+	// pixels.
+	const sixels = `output\n\x1bP[0-9;]*q"1;1;640;2#[-#0-9;!$?-~]*B\x1b\\\n`
+	for _, c := range []struct {
+		name    string
+		env     map[string]string
+		picture []byte
+		want    string
+	}{
+		{"foot", map[string]string{"TERM": "foot"}, plot.Bytes(), sixels},
+		{"Konsole", map[string]string{"TERM": "xterm-256color", "KONSOLE_VERSION": "240802"}, plot.Bytes(), sixels},
+		{"by choice", map[string]string{"TERM": "xterm", "GLOVEBOX_PICTURES": "sixel"}, plot.Bytes(), sixels},
+		{"not by choice", map[string]string{"TERM": "foot", "GLOVEBOX_PICTURES": "none"}, plot.Bytes(), unseen},
+		{"foot in tmux", map[string]string{"TERM": "foot", "TMUX": "/tmp/tmux"}, plot.Bytes(), unseen},
+		{"broken", map[string]string{"TERM": "foot"}, aPNG(), unseen},
+	} {
+		c.env["GLOVEBOX_STATE_DIR"] = stateDir(t)
+		got, status := onTerminal(t, c.env, "", "run", "-l", "sh", "-c", program(c.picture))
+		if !regexp.MustCompile("^"+c.want+"$").MatchString(got) || status != 0 {
 			t.Errorf("%s: status %d, %q, want %q", c.name, status, got, c.want)
 		}
 	}

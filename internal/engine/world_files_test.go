@@ -66,6 +66,10 @@ func (g *worldGuest) Read(ctx context.Context, path string, _, _ int64, _ guesta
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
 }
 
+func (g *worldGuest) Sixel(context.Context, sandbox.Base64, string, int) ([]byte, error) {
+	return nil, sandbox.Errorf(sandbox.Unsupported, "no such procedure")
+}
+
 func (g *worldGuest) Preview(context.Context, string, string, guestapi.FileOptions) ([]byte, error) {
 	return nil, sandbox.Errorf(sandbox.Unsupported, "no such procedure")
 }

@@ -96,8 +96,8 @@ func New(cfg Config) (*Guest, error) {
 		return nil, err
 	}
 	readyThreads(cfg.Threads)
-	previews := picture.NewMaker(func(mime string, env []string, a *account.Account, d *process.Descriptors) (*process.Child, error) {
-		return processes.StartHelper([]string{Program, "picture", mime}, env, a, d)
+	previews := picture.NewMaker(func(args, env []string, a *account.Account, d *process.Descriptors) (*process.Child, error) {
+		return processes.StartHelper(append([]string{Program, "picture"}, args...), env, a, d)
 	})
 	g := &Guest{
 		connections: &connections{queue: newConnQueue()},
@@ -108,6 +108,7 @@ func New(cfg Config) (*Guest, error) {
 	g.routes(mux, cfg.Workspaces)
 	g.processes.Routes(mux)
 	g.files.Routes(mux)
+	previews.Routes(mux, accounts)
 	contexts.New(accounts, processes, previews.Preview, cfg.AsSelf).Routes(mux)
 	g.server = &http.Server{
 		Handler:        mux,

@@ -16,6 +16,7 @@ import (
 //	connect [--socket]  hand descriptor 0, a stream socket, to the guest
 //	relay [--socket]    copy between descriptors 0 and 1 and the guest
 //	picture TYPE        shrink the picture at descriptor 0; the answer goes to 1
+//	picture TYPE WIDTH  turn it into sixels of at most that width
 //	tunnel [flags]      make an interface whose packets use descriptors 0 and 1
 //
 // The flags of serve are:

@@ -181,6 +181,32 @@ func (c *Client) Preview(ctx context.Context, path, mime string, opts FileOption
 	return data, nil
 }
 
+// Sixel returns a picture as sixels, at most width pixels wide and
+// [sandbox.MaxSixel] bytes long. The guest is not trusted: the sixels must be
+// checked before a terminal gets them. The error is of kind Invalid if there are
+// none. It is Unsupported or NotFound if the guest cannot make sixels.
+func (c *Client) Sixel(ctx context.Context, picture sandbox.Base64, mime string, width int) ([]byte, error) {
+	const op = "make sixels"
+	q := url.Values{"type": {mime}, "width": {strconv.Itoa(width)}}
+	req, err := newRequest(ctx, http.MethodPost, PathSixels+"?"+q.Encode(), strings.NewReader(string(picture)), "")
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "%s: %w", op, err)
+	}
+	resp, err := c.do(op, req)
+	if err != nil {
+		return nil, err
+	}
+	defer closeBody(resp)
+	if resp.StatusCode != http.StatusOK {
+		return nil, answered(ctx, op, resp)
+	}
+	data, err := readBounded(resp.Body, sandbox.MaxSixel)
+	if err != nil {
+		return nil, lost(ctx, op, err)
+	}
+	return data, nil
+}
+
 // wanted returns how many of left bytes a read of length returns.
 func wanted(left, length int64) int64 {
 	if length < 0 {

@@ -36,6 +36,12 @@ const MetadataPrefix = "X-Metadata-"
 // of earlier versions do not have it.
 const PathPreviews = "/previews"
 
+// PathSixels answers a POST of a picture in base64 with the picture as sixels.
+// Query: type, the picture's MIME type, and width, the most pixels of a line. A
+// picture that cannot be shown gives an error of kind Invalid with the reason. The
+// path is ours, and guests of earlier versions do not have it.
+const PathSixels = "/sixels"
+
 // PathHealth answers 204 while the guest works.
 const PathHealth = "/health"
 

@@ -9,6 +9,15 @@ import (
 // MaxPreview bounds the size of a picture for a model, in bytes.
 const MaxPreview = 1 << 20
 
+// MIMESixel is the type of a picture as sixels, the form in which many terminals
+// display pictures. MaxSixel bounds its size in bytes, and MaxSixelSide its
+// width and its height in pixels.
+const (
+	MIMESixel    = "image/x-sixel"
+	MaxSixel     = 2 << 20
+	MaxSixelSide = 1568
+)
+
 // A Preview is a model's version of a picture. Data is a PNG or JPEG that the
 // sandbox made of it. If there is none, Why says the reason. Both come from the
 // sandbox.

@@ -64,6 +64,11 @@ type RunRequest struct {
 	// a context always returns them.
 	Plots bool
 
+	// SixelWidth, if not 0, asks for each of Plots as sixels too, at most that many
+	// pixels wide. They are previews of the type [MIMESixel]. A plot that the
+	// sandbox cannot turn into sixels has none.
+	SixelWidth int
+
 	// Timeout is how long the program may run. Zero takes the default.
 	Timeout time.Duration
 }

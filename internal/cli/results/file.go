@@ -65,6 +65,16 @@ func FileOf(r sandbox.Result) (File, bool) {
 	return File{}, false
 }
 
+// SixelOf returns the sixels of a result that is a picture, or nil. They are not
+// checked: the sandbox made them.
+func SixelOf(r sandbox.Result) []byte {
+	data, err := r.Previews[sandbox.MIMESixel].Data.Decode()
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
 // isBase64 reports whether the values of a MIME type are base64.
 func isBase64(mime string) bool { return sandbox.IsPicture(mime) || mime == "application/pdf" }
 

@@ -1,17 +1,27 @@
 package screen
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
+
+// A Picture is a picture from a sandbox. Sixel is the same as sixels, or nil.
+type Picture struct {
+	MIME        string
+	Data, Sixel []byte
+}
 
 // A Show writes a picture in a form that a terminal displays. It reports false if
 // it does not, because the picture is of another type, or too large.
-type Show func(w io.Writer, mime string, data []byte) (shown bool, err error)
+type Show func(w io.Writer, p Picture) (shown bool, err error)
 
 // Bounds on a picture that a terminal gets. The terminal decodes the picture, and
 // a few bytes can make a large one.
@@ -20,39 +30,98 @@ const (
 	maxScreenPixels = 16 << 20
 )
 
+// A protocol is a form in which terminals display pictures.
+type protocol string
+
+const (
+	none   protocol = "none"
+	kitty  protocol = "kitty"
+	inline protocol = "iterm2"
+	sixel  protocol = "sixel"
+)
+
+// EnvProtocol is the environment variable that names the protocol of a terminal:
+// kitty, iterm2, sixel or none. Another value leaves it to the detection.
+const EnvProtocol = "GLOVEBOX_PICTURES"
+
 // Names of terminals, by their protocol for pictures.
 var (
 	kittyTerms     = []string{"xterm-kitty", "xterm-ghostty"}
 	kittyPrograms  = []string{"ghostty"}
 	inlinePrograms = []string{"iTerm.app", "WezTerm", "mintty"}
+	sixelTerms     = []string{"foot", "mlterm", "contour", "yaft"} // also with a suffix such as -256color
 )
 
-// Pictures returns how the terminal with the descriptor fd displays pictures, or
-// nil if it displays none, as far as the environment tells.
-func Pictures(fd int, getenv func(string) string) Show {
-	term, program := getenv("TERM"), getenv("TERM_PROGRAM")
-	if getenv("TMUX") != "" || strings.HasPrefix(term, "screen") || strings.HasPrefix(term, "tmux") {
-		return nil // a multiplexer does not know where a picture is
+// konsoleSixel is the first version of Konsole with sixels, 22.04, as it is in
+// KONSOLE_VERSION.
+const konsoleSixel = 220400
+
+// protocolOf returns how a terminal displays pictures, as far as the environment
+// tells. It does not ask the terminal: the answer would come between the keys that
+// the user types for the program.
+func protocolOf(getenv func(string) string) protocol {
+	switch p := protocol(getenv(EnvProtocol)); p {
+	case none, kitty, inline, sixel:
+		return p
 	}
-	send := sendInline
+	term, program := getenv("TERM"), getenv("TERM_PROGRAM")
+	version, _ := strconv.Atoi(getenv("KONSOLE_VERSION")) // 0 in other terminals
+	family, _, _ := strings.Cut(term, "-")
 	switch {
+	case getenv("TMUX") != "", family == "screen", family == "tmux":
+		return none // a multiplexer does not know where a picture is
 	case getenv("KITTY_WINDOW_ID") != "", slices.Contains(kittyTerms, term), slices.Contains(kittyPrograms, program):
+		return kitty
+	case slices.Contains(inlinePrograms, program), getenv("LC_TERMINAL") == "iTerm2":
+		return inline
+	case slices.Contains(sixelTerms, family), getenv("MLTERM") != "", version >= konsoleSixel:
+		return sixel
+	}
+	return none
+}
+
+// Pictures returns how the terminal with the descriptor fd displays pictures, or
+// nil if it displays none.
+func Pictures(fd int, getenv func(string) string) Show {
+	switch protocolOf(getenv) {
+	case kitty:
 		columns, pixels := windowWidth(fd)
-		send = func(w io.Writer, data []byte) error {
+		return showPNG(func(w io.Writer, data []byte) error {
 			if width, _ := pngSize(data); pixels > 0 && int64(width) > int64(pixels) {
 				return sendKitty(w, data, columns)
 			}
 			return sendKitty(w, data, 0)
-		}
-	case slices.Contains(inlinePrograms, program), getenv("LC_TERMINAL") == "iTerm2":
-	default:
-		return nil
+		})
+	case inline:
+		return showPNG(sendInline)
+	case sixel:
+		return showSixel
 	}
-	return func(w io.Writer, mime string, data []byte) (bool, error) {
-		if !fits(mime, data) {
+	return nil
+}
+
+// SixelWidth returns the most pixels of a line of sixels on the terminal with the
+// descriptor fd, or 0 if Pictures does not show sixels there. Terminals cut off a
+// wider picture.
+func SixelWidth(fd int, getenv func(string) string) int {
+	if protocolOf(getenv) != sixel {
+		return 0
+	}
+	const cell, columnsOfMost = 8, 80 // if the terminal does not tell
+	columns, pixels := windowWidth(fd)
+	if pixels == 0 {
+		pixels = cmp.Or(columns, columnsOfMost) * cell
+	}
+	return min(pixels, sandbox.MaxSixelSide)
+}
+
+// showPNG returns a Show that sends PNGs within the bounds.
+func showPNG(send func(w io.Writer, data []byte) error) Show {
+	return func(w io.Writer, p Picture) (bool, error) {
+		if !fits(p.MIME, p.Data) {
 			return false, nil
 		}
-		return true, send(w, data)
+		return true, send(w, p.Data)
 	}
 }
 

@@ -21,8 +21,11 @@ func testPicture(t *testing.T, s *suite) {
 	if s.h.NoPreviews {
 		_, err := b.Client.Preview(step(t), dir+"/wide.png", "image/png", asUser)
 		wantKind(t, "Preview by an agent that is not ours", err, sandbox.Unsupported)
+		_, err = b.Client.Sixel(step(t), sandbox.ToBase64(picture(30, 20, 8)), "image/png", 100)
+		wantKind(t, "Sixel by an agent that is not ours", err, sandbox.Unsupported)
 		return
 	}
+	pictureSixel(t, b)
 	width := func(name string) uint32 {
 		t.Helper()
 		data, err := b.Client.Preview(step(t), dir+"/"+name, "image/png", asUser)
@@ -55,6 +58,31 @@ func testPicture(t *testing.T, s *suite) {
 	all.Wait()
 	if r, err := b.Run(step(t), Sh("echo alive")); err != nil || r.Stdout != "alive\n" {
 		t.Errorf("after them the box says %v, %v", r, err)
+	}
+}
+
+// pictureSixel turns pictures into sixels, which begin with their size.
+func pictureSixel(t *testing.T, b *Box) {
+	for _, c := range []struct {
+		picture []byte
+		width   int
+		want    string
+	}{{picture(30, 20, 8), 100, "30;20"}, {picture(300, 20, 8), 100, "100;6"}, {picture(20, 3136, 8), 100, "10;1568"}, {picture(2000, 2000/(raceFactor*raceFactor), 8), sandbox.MaxSixelSide, "1568;"}} {
+		data, err := b.Client.Sixel(step(t), sandbox.ToBase64(c.picture), "image/png", c.width)
+		start, _, _ := bytes.Cut(data, []byte("#"))
+		if _, size, _ := bytes.Cut(start, []byte("q\"1;1;")); err != nil || !bytes.HasPrefix(data, []byte("\x1bP")) || !bytes.HasPrefix(size, []byte(c.want)) {
+			t.Errorf("sixels of %d bytes begin with %q, %v; want the size %s", len(data), start, err, c.want)
+		}
+	}
+	for what, c := range map[string]struct {
+		picture sandbox.Base64
+		width   int
+	}{
+		"no picture": {sandbox.ToBase64([]byte("x")), 100}, "a part of a picture": {sandbox.ToBase64(picture(300, 20, 8)[:60]), 100}, "no base64": {"!", 100},
+		"no width": {sandbox.ToBase64(picture(30, 20, 8)), 0}, "a large width": {sandbox.ToBase64(picture(30, 20, 8)), sandbox.MaxSixelSide + 1},
+	} {
+		_, err := b.Client.Sixel(step(t), c.picture, "image/png", c.width)
+		wantKind(t, "Sixel of "+what, err, sandbox.Invalid)
 	}
 }
 

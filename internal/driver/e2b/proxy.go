@@ -123,7 +123,7 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.URL.Path {
-	case guestapi.PathPreviews:
+	case guestapi.PathPreviews, guestapi.PathSixels:
 		http.Error(w, `{"code":"unimplemented","message":"E2B's agent cannot make previews of pictures"}`, http.StatusNotImplemented)
 		return
 	case guestapi.PathLimits:

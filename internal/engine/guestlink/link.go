@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // Guest is the engine's interface to a box's guest: [guestapi.Client], or a
@@ -36,6 +37,7 @@ type Guest interface {
 	Read(ctx context.Context, path string, offset, length int64, opts guestapi.FileOptions) (io.ReadCloser, int64, error)
 	Write(ctx context.Context, path string, r io.Reader, opts guestapi.WriteOptions) (*guestapi.WriteInfo, error)
 
+	Sixel(ctx context.Context, picture sandbox.Base64, mime string, width int) ([]byte, error)
 	Preview(ctx context.Context, path, mime string, opts guestapi.FileOptions) ([]byte, error)
 
 	Unpack(ctx context.Context, r io.Reader, opts guestapi.UnpackOptions) error

@@ -11,7 +11,7 @@ func TestLostPlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		r := w.mustBegin(t, time.Minute)
-		r.plots = &plots{"/plots", "user"} // before the end of the program
+		r.plots = &plots{dir: "/plots", user: "user"} // before the end of the program
 		w.guest.events <- exited(0)
 		if _, err := r.Wait(t.Context()); err != nil {
 			t.Fatal(err)

@@ -184,8 +184,8 @@ func (f *jpegFrame) read(body []byte) bool {
 	return true
 }
 
-// shrink returns a picture in the size in which models see it.
-func shrink(r io.Reader, mime string) ([]byte, error) {
+// decodeWhole decodes a picture, unless that takes too much memory.
+func decodeWhole(r io.Reader, mime string) (image.Image, error) {
 	h, err := readHeader(r, mime)
 	if err != nil {
 		return nil, err
@@ -193,12 +193,22 @@ func shrink(r io.Reader, mime string) ([]byte, error) {
 	if err := h.check(); err != nil {
 		return nil, err
 	}
-	from, _, err := image.Decode(io.MultiReader(bytes.NewReader(h.head), r))
+	m, _, err := image.Decode(io.MultiReader(bytes.NewReader(h.head), r))
 	if err != nil {
 		return nil, refusal("it is broken: " + err.Error())
 	}
-	scale := min(1, float64(maxSide)/float64(max(h.width, h.height)))
-	size := image.Rect(0, 0, max(1, int(float64(h.width)*scale)), max(1, int(float64(h.height)*scale)))
+	return m, nil
+}
+
+// shrink returns a picture in the size in which models see it.
+func shrink(r io.Reader, mime string) ([]byte, error) {
+	from, err := decodeWhole(r, mime)
+	if err != nil {
+		return nil, err
+	}
+	width, height := from.Bounds().Dx(), from.Bounds().Dy()
+	scale := min(1, float64(maxSide)/float64(max(width, height)))
+	size := image.Rect(0, 0, max(1, int(float64(width)*scale)), max(1, int(float64(height)*scale)))
 	to := image.NewNRGBA(size)
 	draw.ApproxBiLinear.Scale(to, size, from, from.Bounds(), draw.Src, nil)
 	var out bytes.Buffer

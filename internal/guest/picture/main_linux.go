@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,18 +12,26 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 )
 
-// Main is the command that shrinks the picture at descriptor 0. To
-// descriptor 1 it writes a byte for success or failure, and then the preview or
-// the reason why there is none.
+// Main is the command that shrinks the picture at descriptor 0, or with a width
+// turns it into sixels. To descriptor 1 it writes a byte for success or failure,
+// and then the picture or the reason why there is none.
 func Main(args []string) error {
-	if len(args) != 1 {
-		return errors.New("picture takes a MIME type")
+	if len(args) < 1 || len(args) > 2 {
+		return errors.New("picture takes a MIME type, and for sixels a width")
+	}
+	work := func() ([]byte, error) { return shrink(os.NewFile(0, "picture"), args[0]) }
+	if len(args) == 2 {
+		width, err := strconv.Atoi(args[1])
+		if err != nil {
+			return err
+		}
+		work = func() ([]byte, error) { return encodeSixel(os.NewFile(0, "picture"), args[0], width) }
 	}
 	if err := limit(); err != nil {
 		return err
 	}
 	answer := []byte{made}
-	data, err := shrink(os.NewFile(0, "picture"), args[0])
+	data, err := work()
 	if why, ok := errors.AsType[refusal](err); ok {
 		answer, data, err = []byte{refused}, []byte(why), nil
 	}

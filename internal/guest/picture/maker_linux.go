@@ -27,8 +27,8 @@ type Maker struct {
 	busy  chan struct{} // has a value while a preview process runs
 }
 
-// Start starts the program's command that calls [Main], as a user.
-type Start func(mime string, env []string, a *account.Account, d *process.Descriptors) (*process.Child, error)
+// Start starts the program's command that calls [Main] with args, as a user.
+type Start func(args, env []string, a *account.Account, d *process.Descriptors) (*process.Child, error)
 
 // NewMaker returns a maker that starts its processes with start.
 func NewMaker(start Start) *Maker { return &Maker{start: start, busy: make(chan struct{}, 1)} }
@@ -50,17 +50,18 @@ func (m *Maker) Preview(done <-chan struct{}, a *account.Account, mime string, s
 	if why, ok := errors.AsType[refusal](err); ok {
 		return nil, asWire(why)
 	}
+	return m.workApart(done, a, []string{mime}, open(), sandbox.MaxPreview)
+}
+
+// workApart runs [Main] in a process of its own, when no other such process runs,
+// and returns the picture of at most limit bytes that it makes.
+func (m *Maker) workApart(done <-chan struct{}, a *account.Account, args []string, src io.Reader, limit int) ([]byte, error) {
 	select {
 	case m.busy <- struct{}{}:
 		defer func() { <-m.busy }()
 	case <-done:
 		return nil, asWire("the run ended before it was shrunk")
 	}
-	return m.shrinkApart(done, a, mime, open())
-}
-
-// shrinkApart shrinks a picture in its own process.
-func (m *Maker) shrinkApart(done <-chan struct{}, a *account.Account, mime string, src io.Reader) ([]byte, error) {
 	d := new(process.Descriptors)
 	to, err := d.AddPipe(true)
 	if err != nil {
@@ -78,7 +79,7 @@ func (m *Maker) shrinkApart(done <-chan struct{}, a *account.Account, mime strin
 		d.CloseAll()
 		return nil, rpc.Exhausted("open "+os.DevNull, err)
 	}
-	c, err := m.start(mime, []string{"GOMAXPROCS=1"}, a, d)
+	c, err := m.start(args, []string{"GOMAXPROCS=1"}, a, d)
 	if err != nil {
 		return nil, rpc.Exhausted("start a process to shrink it", err)
 	}
@@ -99,24 +100,24 @@ func (m *Maker) shrinkApart(done <-chan struct{}, a *account.Account, mime strin
 		_, _ = io.Copy(to, src) // if the copy is incomplete, the process reports it
 		to.Close()
 	}()
-	answer, err := io.ReadAll(io.LimitReader(from, sandbox.MaxPreview+2))
+	answer, err := io.ReadAll(io.LimitReader(from, int64(limit)+2))
 	from.Close() // unblocks a process that still writes
 	<-c.Done()
 	<-written
 	if err != nil {
 		return nil, rpc.Errorf(guestapi.CodeInternal, "read the preview: %v", err)
 	}
-	return decodeAnswer(c.Status(), answer)
+	return decodeAnswer(c.Status(), answer, limit)
 }
 
-// decodeAnswer decodes the answer of Main.
-func decodeAnswer(status unix.WaitStatus, answer []byte) ([]byte, error) {
+// decodeAnswer decodes the answer of Main, with a picture of at most limit bytes.
+func decodeAnswer(status unix.WaitStatus, answer []byte, limit int) ([]byte, error) {
 	switch {
 	case !status.Exited() || status.ExitStatus() != 0 || len(answer) < 2:
 		return nil, asWire("decoding it takes more memory or time than there is")
 	case answer[0] != made:
 		return nil, asWire(refusal(strings.ToValidUTF8(string(answer[1:min(len(answer), 200)]), "\uFFFD")))
-	case len(answer)-1 > sandbox.MaxPreview:
+	case len(answer)-1 > limit:
 		return nil, asWire("its preview is too large")
 	}
 	return answer[1:], nil
