@@ -65,7 +65,7 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	}
 	r.SandboxID = a.SandboxID
 	r.New.Image, r.New.Network, r.New.Workspace = a.Image, a.Network, a.Workspace
-	r.Env = a.Env
+	r.Env, r.Plots = a.Env, true
 	timeout, err := seconds("timeout_seconds", a.Timeout)
 	if err != nil {
 		return nil, err
@@ -276,13 +276,11 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int, 
 		return nil, err
 	}
 	res := answer.NewRun(run, out, time.Now())
-	var results sandbox.Results
-	if run.Context != nil || run.Changes != nil && len(run.Changes.Files) > 0 {
-		if results, err = s.engine.Results(ctx, c.principal, run.ID); err != nil {
-			return nil, err
-		}
-		res.AddResults(run, results, budget)
+	results, err := s.engine.Results(ctx, c.principal, run.ID)
+	if err != nil {
+		return nil, err
 	}
+	res.AddResults(run, results, budget)
 	if missesState(run, results.Error, out.Stderr) && run.Verdict.NextStep == "" {
 		res.Verdict.NextStep = s.visits.Hint(c.visitor(), run, func(id string) bool {
 			sb, err := s.engine.Get(ctx, c.principal, id)

@@ -156,7 +156,7 @@ func TestRunRequest(t *testing.T) {
 	cs := serveStdio(t, s, nil)
 	first := run(t, cs, "out 1", args{"env": args{"K": "v"}, "timeout_seconds": 7, "image": "host"})
 	want := sandbox.RunRequest{
-		Code: "out 1", Language: "python", Context: sandbox.DefaultContext, Env: map[string]string{"K": "v"}, Timeout: 7 * time.Second,
+		Code: "out 1", Language: "python", Context: sandbox.DefaultContext, Env: map[string]string{"K": "v"}, Plots: true, Timeout: 7 * time.Second,
 		New: sandbox.CreateRequest{Image: "host"},
 	}
 	if diff := cmp.Diff(want, e.lastRequest()); diff != "" {
@@ -168,7 +168,7 @@ func TestRunRequest(t *testing.T) {
 	if r := structured[answer.Run](t, res); r.Stdout != "a\nb\n" || r.SandboxID != first.SandboxID {
 		t.Errorf("run_command gave %q in %s, want both commands in %s", r.Stdout, r.SandboxID, first.SandboxID)
 	}
-	want = sandbox.RunRequest{Commands: []string{"out a", "out b"}, SandboxID: first.SandboxID, Dir: "/tmp", Stdin: []byte("in"), Root: true}
+	want = sandbox.RunRequest{Commands: []string{"out a", "out b"}, SandboxID: first.SandboxID, Dir: "/tmp", Stdin: []byte("in"), Root: true, Plots: true}
 	if diff := cmp.Diff(want, e.lastRequest()); diff != "" {
 		t.Errorf("run_command asked the engine for (-want +got):\n%s", diff)
 	}
