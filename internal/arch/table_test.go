@@ -148,7 +148,7 @@ var outside = map[string][]string{
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
 	"golang.org/x/image":                     {"guest/picture"},
-	"golang.org/x/mod":                       {"cli", "release", "update"},
+	"golang.org/x/mod":                       {"cli", "driver/e2b", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
 	"golang.org/x/sync":                      {"pool"},

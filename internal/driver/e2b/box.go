@@ -34,7 +34,6 @@ type Box struct {
 	token  string
 	domain string
 	conns  map[net.Conn]struct{}
-	gone   bool
 	paused chan struct{} // nil while the box runs; closed at its resume
 }
 
@@ -75,7 +74,7 @@ func (b *Box) extend() {
 				b.rest()
 				continue
 			}
-			b.markGone()
+			b.hangUp()
 			return
 		}
 		if err != nil && b.ctx.Err() == nil {
@@ -84,15 +83,16 @@ func (b *Box) extend() {
 	}
 }
 
-// markGone records that the box is gone, and ends its streams.
-func (b *Box) markGone() {
-	b.mu.Lock()
-	b.gone = true
-	b.mu.Unlock()
-	b.hangUp()
+// noticed returns err, and hangs up if err says that the box is gone.
+func (b *Box) noticed(err error) error {
+	if driver.IsGone(err) {
+		b.hangUp()
+	}
+	return err
 }
 
-// hangUp ends the streams to the box and its background work.
+// hangUp ends the streams to the box and its background work, because the box is
+// gone or the driver closes.
 func (b *Box) hangUp() {
 	b.cancel()
 	b.mu.Lock()
@@ -115,10 +115,7 @@ func (b *Box) errGone() error {
 // which adds E2B's credentials to each request.
 func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 	const op = "dial guest"
-	b.mu.Lock()
-	gone := b.gone
-	b.mu.Unlock()
-	if gone {
+	if b.ctx.Err() != nil {
 		return nil, sandbox.Wrap(b.errGone(), op, "")
 	}
 	if err := b.health(ctx); err != nil {
@@ -177,10 +174,7 @@ func (b *Box) health(ctx context.Context) error {
 		// It may also not know a new sandbox yet.
 		s, err := b.d.control.get(ctx, b.id)
 		if err != nil {
-			if driver.IsGone(err) {
-				b.markGone()
-			}
-			return err
+			return b.noticed(err)
 		}
 		if s.State == statePaused {
 			b.rest()
@@ -290,18 +284,14 @@ func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 	}
 	spec := b.spec
 	const told = "reported by E2B's control plane"
-	size := func(name sandbox.ControlName, asked, got int64) sandbox.Control {
-		c := sandbox.Control{Name: name, Asked: sandbox.FormatBytes(asked), Value: sandbox.FormatBytes(got), Mechanism: told}
-		c.Enforced = got > 0 && (asked == 0 || got <= asked)
+	limit := func(name sandbox.ControlName, asked, got float64, format func(float64) string) sandbox.Control {
 		if asked == 0 {
-			c.Asked = c.Value // the request is unknown, so report the actual value
+			asked = got // the request is unknown, so report the actual value
 		}
-		return c
+		return sandbox.Control{Name: name, Asked: format(asked), Value: format(got), Mechanism: told, Enforced: got > 0 && got <= asked}
 	}
-	cpu := sandbox.Control{Name: sandbox.ControlCPU, Asked: fmt.Sprintf("%g", spec.CPUs), Value: fmt.Sprintf("%g", s.CPUCount), Mechanism: told}
-	cpu.Enforced = s.CPUCount > 0 && (spec.CPUs == 0 || s.CPUCount <= spec.CPUs)
-	if spec.CPUs == 0 {
-		cpu.Asked = cpu.Value
+	size := func(name sandbox.ControlName, asked, got int64) sandbox.Control {
+		return limit(name, float64(asked), float64(got), func(n float64) string { return sandbox.FormatBytes(int64(n)) })
 	}
 	network := sandbox.Control{Name: sandbox.ControlNetwork, Asked: string(sandbox.NetworkNone), Mechanism: told}
 	if s.AllowInternetAccess != nil && !*s.AllowInternetAccess {
@@ -311,7 +301,7 @@ func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 		return sandbox.Control{Name: name, Asked: "a virtual machine of its own", Value: value, Mechanism: "E2B's Firecracker, not read back", Enforced: true}
 	}
 	return sandbox.Receipt{
-		cpu,
+		limit(sandbox.ControlCPU, spec.CPUs, s.CPUCount, func(n float64) string { return fmt.Sprintf("%g", n) }),
 		size(sandbox.ControlMemory, spec.MemoryBytes, s.MemoryMB<<20),
 		{Name: sandbox.ControlProcesses, Asked: "a limit", Value: "none"},
 		size(sandbox.ControlDisk, spec.DiskBytes, s.DiskSizeMB<<20),
@@ -332,6 +322,6 @@ func (b *Box) Destroy(ctx context.Context) error {
 	if err := b.d.control.kill(ctx, b.id); err != nil {
 		return sandbox.Wrap(err, "destroy box", b.id)
 	}
-	b.markGone()
+	b.hangUp()
 	return sandbox.Wrap(b.contexts.forget(), "destroy box", b.id)
 }

@@ -101,11 +101,9 @@ func refused(status int, message string) error {
 // is nil. It retries a request that is not idempotent only if the failed request
 // certainly had no effect. next is the token of the next page of a list.
 func (c *control) call(ctx context.Context, method, path string, in, out any) (next string, err error) {
-	var body []byte
-	if in != nil {
-		if body, err = json.Marshal(in); err != nil {
-			return "", err
-		}
+	body, err := bodyOf(in)
+	if err != nil {
+		return "", err
 	}
 	safe := method != http.MethodPost || !strings.HasSuffix(path, "/sandboxes")
 	for try := 1; ; try++ {
@@ -124,11 +122,18 @@ func (c *control) call(ctx context.Context, method, path string, in, out any) (n
 	}
 }
 
+// bodyOf returns the body of a request as JSON, or nil for nil.
+func bodyOf(in any) ([]byte, error) {
+	if in == nil {
+		return nil, nil
+	}
+	return json.Marshal(in)
+}
+
 // again reports whether a failed request may be retried.
 func again(err error, safe bool) bool {
 	if r, ok := errors.AsType[*refusal](err); ok {
-		switch r.status {
-		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if r.status == http.StatusTooManyRequests || r.status == http.StatusServiceUnavailable {
 			return true // the request was not started
 		}
 		return safe && r.status >= 500 && r.status != http.StatusNotImplemented

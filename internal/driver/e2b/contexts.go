@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -56,10 +57,9 @@ const (
 type contexts struct {
 	b *Box
 
-	mu     sync.Mutex
-	loaded bool
-	all    map[string]*liveContext // by the name that the host gave
-	runs   map[string]*liveRun     // by tag
+	mu   sync.Mutex
+	all  map[string]*liveContext // by the name that the host gave
+	runs map[string]*liveRun     // by tag
 	// making are the contexts that are being made, which may take long. The
 	// channel is closed when that has succeeded or failed.
 	making map[string]chan struct{}
@@ -140,7 +140,7 @@ func (c *contexts) namesFile() string {
 func (c *contexts) load() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.loaded {
+	if c.all != nil {
 		return nil
 	}
 	var all []*liveContext
@@ -151,7 +151,7 @@ func (c *contexts) load() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	c.all, c.runs, c.making, c.loaded = map[string]*liveContext{}, map[string]*liveRun{}, map[string]chan struct{}{}, true
+	c.all, c.runs, c.making = map[string]*liveContext{}, map[string]*liveRun{}, map[string]chan struct{}{}
 	for _, x := range all {
 		x.turn = make(chan struct{}, 1)
 		c.all[x.Name] = x
@@ -161,11 +161,7 @@ func (c *contexts) load() error {
 
 // save writes the names to namesFile. The caller holds c.mu.
 func (c *contexts) save() error {
-	all := make([]*liveContext, 0, len(c.all))
-	for _, x := range c.all {
-		all = append(all, x)
-	}
-	text, err := json.Marshal(all)
+	text, err := json.Marshal(slices.Collect(maps.Values(c.all)))
 	if err != nil {
 		return err
 	}
@@ -178,11 +174,10 @@ func (c *contexts) save() error {
 
 // forget removes the file of a box that is gone.
 func (c *contexts) forget() error {
-	err := os.Remove(c.namesFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err := os.Remove(c.namesFile()); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return err
+	return nil
 }
 
 func (c *contexts) list(w http.ResponseWriter) {
@@ -280,7 +275,7 @@ func (c *contexts) restart(ctx context.Context, x *liveContext) error {
 // request sends a request to the code interpreter. Answers with an error status
 // become errors.
 func (c *contexts) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
-	body, err := json.Marshal(in)
+	body, err := bodyOf(in)
 	if err != nil {
 		return nil, err
 	}
@@ -288,9 +283,7 @@ func (c *contexts) request(ctx context.Context, method, path string, in any) (*h
 	if err != nil {
 		return nil, err
 	}
-	if in == nil {
-		req.Body, req.GetBody, req.ContentLength = nil, nil, 0
-	} else {
+	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.b.roundTrip(req, interpreterPort)
@@ -338,10 +331,18 @@ func (c *contexts) call(ctx context.Context, method, path string, in, out any) e
 	return err
 }
 
+// decode decodes the body of the host's request.
+func decode(r *http.Request, into any) error {
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxCode)).Decode(into); err != nil {
+		return &contextError{http.StatusBadRequest, guestapi.CodeInvalidArgument, "the request is not JSON"}
+	}
+	return nil
+}
+
 func (c *contexts) interrupt(r *http.Request, tag string) error {
 	var req guestapi.InterruptRequest
-	if err := json.NewDecoder(io.LimitReader(r.Body, maxCode)).Decode(&req); err != nil {
-		return &contextError{http.StatusBadRequest, guestapi.CodeInvalidArgument, "the request is not JSON"}
+	if err := decode(r, &req); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	run := c.runs[tag]
@@ -359,8 +360,8 @@ func (c *contexts) interrupt(r *http.Request, tag string) error {
 // execute runs code. The answer begins before the run's turn.
 func (c *contexts) execute(w http.ResponseWriter, r *http.Request) error {
 	var req guestapi.ExecuteRequest
-	if err := json.NewDecoder(io.LimitReader(r.Body, maxCode)).Decode(&req); err != nil {
-		return &contextError{http.StatusBadRequest, guestapi.CodeInvalidArgument, "the request is not JSON"}
+	if err := decode(r, &req); err != nil {
+		return err
 	}
 	x, err := c.find(r.Context(), &req)
 	if err != nil {
@@ -429,23 +430,23 @@ func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *
 	x.runs++
 	c.mu.Unlock()
 	env := map[string]string{}
-	for _, m := range []map[string]string{req.Env, req.EnvVars} {
-		for k, v := range m {
-			env[k] = v
-		}
-	}
+	maps.Copy(env, req.Env)
+	maps.Copy(env, req.EnvVars)
 	going, leave := context.WithCancel(ctx)
 	defer leave()
 	events := make(chan []byte)
 	over := make(chan error, 1)
 	go func() {
-		over <- c.stream(going, map[string]any{"code": req.Code, "context_id": x.ID, "env_vars": env}, events)
+		over <- c.stream(going, map[string]any{"code": req.Code, "context_id": x.ID, "env_vars": env}, func(line []byte) {
+			select {
+			case events <- line:
+			case <-going.Done():
+			}
+		})
 	}()
 	var due <-chan time.Time
 	if req.TimeoutMillis > 0 {
-		t := time.NewTimer(time.Duration(req.TimeoutMillis) * time.Millisecond)
-		defer t.Stop()
-		due = t.C
+		due = time.After(time.Duration(req.TimeoutMillis) * time.Millisecond)
 	}
 	grace := time.Duration(req.GraceMillis) * time.Millisecond
 	end := guestapi.ExecutionEnd{Status: guestapi.EndOK}
@@ -484,14 +485,10 @@ func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *
 			return end
 		case ask := <-run.stop:
 			leave()
-			end = guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Stopped: true}
 			if ask.GraceMillis > 0 {
 				grace = time.Duration(ask.GraceMillis) * time.Millisecond
 			}
-			if ask.Kill {
-				grace = 0
-			}
-			return c.interrupted(ctx, x, end, grace, ask.Kill)
+			return c.interrupted(ctx, x, guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Stopped: true}, grace, ask.Kill)
 		case <-due:
 			leave()
 			return c.interrupted(ctx, x, guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, TimedOut: true}, grace, false)
@@ -503,8 +500,8 @@ func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *
 	}
 }
 
-// stream runs code and sends each line of the answer to events.
-func (c *contexts) stream(ctx context.Context, in any, events chan<- []byte) error {
+// stream runs code and calls each with each line of the answer.
+func (c *contexts) stream(ctx context.Context, in any, each func(line []byte)) error {
 	resp, err := c.request(ctx, http.MethodPost, guestapi.PathExecute, in)
 	if err != nil {
 		return err
@@ -513,14 +510,8 @@ func (c *contexts) stream(ctx context.Context, in any, events chan<- []byte) err
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 0, 64<<10), maxEvent)
 	for lines.Scan() {
-		line := append(bytes.Clone(lines.Bytes()), '\n')
-		if len(line) == 1 {
-			continue
-		}
-		select {
-		case events <- line:
-		case <-ctx.Done():
-			return ctx.Err()
+		if line := lines.Bytes(); len(line) > 0 {
+			each(append(bytes.Clone(line), '\n'))
 		}
 	}
 	return lines.Err() // a broken stream is not an end
@@ -544,20 +535,8 @@ func (c *contexts) interrupted(ctx context.Context, x *liveContext, end guestapi
 	if !kill {
 		probe, cancel := context.WithTimeout(ctx, min(grace, maxGrace))
 		defer cancel()
-		events, over := make(chan []byte), make(chan error, 1)
-		go func() {
-			over <- c.stream(probe, map[string]any{"code": nothing(x.Language), "context_id": x.ID}, events)
-		}()
-		for {
-			select {
-			case <-events:
-				continue
-			case err := <-over:
-				if err == nil {
-					return end
-				}
-			}
-			break
+		if c.stream(probe, map[string]any{"code": nothing(x.Language), "context_id": x.ID}, func([]byte) {}) == nil {
+			return end
 		}
 	}
 	end.Status, end.StateLost, end.Killed = guestapi.EndDied, true, true

@@ -17,16 +17,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/mod/semver"
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -70,7 +72,7 @@ const (
 const defaultTemplate = "code-interpreter-v1"
 
 // minAgent is the first version of E2B's agent that accepts raw file content.
-var minAgent = [3]int{0, 5, 7}
+const minAgent = "v0.5.7"
 
 // A Driver makes boxes at E2B.
 type Driver struct {
@@ -141,10 +143,8 @@ func newClient() *http.Client {
 }
 
 func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -218,16 +218,10 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	for _, s := range left {
 		lerr = errors.Join(lerr, d.control.kill(clean, s.SandboxID))
 	}
-	if lerr != nil && definite(err) {
-		lerr = nil // no sandbox was made
+	if r, ok := errors.AsType[*refusal](err); ok && r.status < 500 {
+		lerr = nil // the request had no effect
 	}
 	return nil, sandbox.Wrap(errors.Join(err, lerr), op, spec.ID)
-}
-
-// definite reports whether err means that the request had no effect.
-func definite(err error) bool {
-	r, ok := errors.AsType[*refusal](err)
-	return ok && r.status < 500
 }
 
 func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
@@ -378,10 +372,7 @@ func (d *Driver) keep(b *Box) bool {
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
-	boxes := make([]*Box, 0, len(d.boxes))
-	for b := range d.boxes {
-		boxes = append(boxes, b)
-	}
+	boxes := slices.Collect(maps.Keys(d.boxes))
 	d.mu.Unlock()
 	d.cancel()
 	for _, b := range boxes {
@@ -394,21 +385,9 @@ func (d *Driver) Close() error {
 	return d.owner.release()
 }
 
-// atLeast reports whether a version, such as 0.5.7, is least or later.
-func atLeast(version string, least [3]int) bool {
-	parts := strings.SplitN(version, ".", 3)
-	for i, want := range least {
-		if i >= len(parts) {
-			return false
-		}
-		digits, _, _ := strings.Cut(parts[i], "-")
-		n, err := strconv.Atoi(digits)
-		if err != nil || n < want {
-			return false
-		}
-		if n > want {
-			return true
-		}
-	}
-	return true
+// atLeast reports whether a version, such as 0.5.7-dev, is least or later. A
+// preliminary version counts as the version itself.
+func atLeast(version, least string) bool {
+	number, _, _ := strings.Cut(version, "-")
+	return semver.Compare("v"+number, least) >= 0 // an invalid version is before all
 }

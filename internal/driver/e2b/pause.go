@@ -28,21 +28,15 @@ func (b *Box) Pause(ctx context.Context) error {
 	err := b.d.control.pause(ctx, b.id)
 	if err != nil {
 		b.wake()
-		if driver.IsGone(err) {
-			b.markGone()
-		}
 	}
-	return sandbox.Wrap(err, "pause box", b.id)
+	return sandbox.Wrap(b.noticed(err), "pause box", b.id)
 }
 
 // Resume implements [driver.Pauser].
 func (b *Box) Resume(ctx context.Context) error {
 	s, err := b.d.control.connect(ctx, b.id, b.ttl)
 	if err != nil {
-		if driver.IsGone(err) {
-			b.markGone()
-		}
-		return sandbox.Wrap(err, "resume box", b.id)
+		return sandbox.Wrap(b.noticed(err), "resume box", b.id)
 	}
 	b.admit(s)
 	b.wake()
@@ -93,8 +87,7 @@ func (b *Box) awake(ctx context.Context) error {
 		s, err := b.d.control.get(ctx, b.id)
 		switch {
 		case driver.IsGone(err):
-			b.markGone()
-			return err
+			return b.noticed(err)
 		case err == nil && s.State != statePaused && b.resting() == resumed:
 			b.wake()
 		}

@@ -36,13 +36,13 @@ type proxyServer struct {
 	conns  chan net.Conn
 	done   chan struct{}
 	once   sync.Once
-	served chan struct{}
+	served sync.WaitGroup
 }
 
 type boxKey struct{}
 
 func newProxyServer() *proxyServer {
-	p := &proxyServer{conns: make(chan net.Conn), done: make(chan struct{}), served: make(chan struct{})}
+	p := &proxyServer{conns: make(chan net.Conn), done: make(chan struct{})}
 	p.server = &http.Server{
 		Handler:   http.HandlerFunc(proxy),
 		Protocols: new(http.Protocols),
@@ -54,10 +54,7 @@ func newProxyServer() *proxyServer {
 	}
 	p.server.Protocols.SetHTTP1(true)
 	p.server.Protocols.SetUnencryptedHTTP2(true)
-	go func() {
-		defer close(p.served)
-		p.server.Serve(p)
-	}()
+	p.served.Go(func() { p.server.Serve(p) })
 	return p
 }
 
@@ -74,7 +71,7 @@ func (p *proxyServer) serve(c net.Conn) bool {
 func (p *proxyServer) close() {
 	p.Close()
 	p.server.Close()
-	<-p.served
+	p.served.Wait()
 }
 
 // Accept implements [net.Listener].
@@ -94,12 +91,7 @@ func (p *proxyServer) Close() error {
 }
 
 // Addr implements [net.Listener].
-func (p *proxyServer) Addr() net.Addr { return pipeAddr{} }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return "pipe" }
+func (p *proxyServer) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 // proxy sends a request to E2B's agent.
 func proxy(w http.ResponseWriter, r *http.Request) {
@@ -183,11 +175,11 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // again.
 func keepBody(r *http.Request) error {
 	body, err := io.ReadAll(io.LimitReader(r.Body, guestapi.MaxUnaryRequest+1024))
+	if err == nil && len(body) > guestapi.MaxUnaryRequest+512 {
+		err = errors.New("too long")
+	}
 	if err != nil {
 		return err
-	}
-	if len(body) > guestapi.MaxUnaryRequest+512 {
-		return errors.New("too long")
 	}
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	r.Body, _ = r.GetBody()
