@@ -148,7 +148,7 @@ func TestMissingSandbox(t *testing.T) {
 		"set_network": {"network": "none"}, "preview_url": {"port": 80}, "copy_out": {"path": "f", "host_path": "/f"},
 	} {
 		res := callTool(t, cs, tool, a)
-		hint, message := "list_sandboxes shows the sandboxes that there are, and create_sandbox makes one", "sandbox_id: missing; it is required, as a string"
+		hint, message := "list_sandboxes lists sandboxes, and create_sandbox makes one", "sandbox_id: missing; it is required, as a string"
 		if !res.IsError || text(res) != message+"\nhint: "+hint {
 			t.Errorf("%s: %q", tool, text(res))
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/advice"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -36,11 +37,11 @@ func profileResult(r profile.Result) (*mcp.CallToolResult, error) {
 // failure shows an error to the model, in the form that the profile defines. The
 // replaced servers' errors have no structuredContent, and neither have a profile's.
 func (s *Server) failure(t tool, err error) *mcp.CallToolResult {
-	res := answer.Failure(err, t.arguments, s.renamer.text)
 	p := s.opts.Profile
 	if p == nil {
-		return res
+		return answer.Failure(advice.Error(err), t.arguments, s.renamer.text)
 	}
+	res := answer.Failure(err, t.arguments, s.renamer.text)
 	if p.Failure != nil {
 		if theirs, encodeErr := profileResult(p.Failure(err)); encodeErr == nil {
 			res = theirs

@@ -24,7 +24,7 @@ func TestHalvesAreComplete(t *testing.T) {
 	}{
 		{"Running", "run_code", args{"code": "sleep 1h", "wait_seconds": 0}, []string{"The run goes on. get_run with its run_id"}},
 		{"Cut", "run_code", args{"code": "repeat 5000 line"}, []string{"goes on where the output was cut"}},
-		{"Memory", "run_code", args{"code": "verdict out_of_memory"}, []string{"create_sandbox with memory_mb", "as the script says"}},
+		{"Memory", "run_code", args{"code": "verdict out_of_memory"}, []string{"as the script says"}},
 		{"Picture", "run_code", args{"code": `show image/png "none"`}, []string{"picture 0 is not shown: it is no picture of the type image/png"}},
 		{"Value", "run_code", args{"code": "value " + long}, []string{"xxxx", "... (all of it: run://"}},
 		{"Chart", "run_code", args{"code": `show application/vnd.glovebox.chart+json {"type":"line","title":null,"x":[1,null]}`}, []string{"line"}},

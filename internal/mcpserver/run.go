@@ -292,19 +292,10 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int, 
 		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without them, the answer has no URLs
 	}
 	res.AddChanges(run, results.Files, link)
-	if how := howTo[run.Verdict.Code]; run.Status == sandbox.RunFinished && how != "" {
-		res.Note(how)
-	}
 	if note != "" {
 		res.Note(note)
 	}
 	return s.render(res)
-}
-
-// howTo says which tool and argument the next step of a verdict means.
-var howTo = map[sandbox.VerdictCode]string{
-	sandbox.OutOfMemory: "create_sandbox with memory_mb makes a sandbox with more memory.",
-	sandbox.Timeout:     "run_code and run_command take timeout_seconds.",
 }
 
 // render returns a run as a tool's result, with the names of tools for the client.

@@ -142,7 +142,7 @@ func decode(s *jsonschema.Schema, args json.RawMessage, in any) (map[string]any,
 func missing(name string, s *jsonschema.Schema) error {
 	if name == sandboxArgument {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "sandbox_id: missing; it is required, as %s", want(s)),
-			"list_sandboxes shows the sandboxes that there are, and create_sandbox makes one")
+			"list_sandboxes lists sandboxes, and create_sandbox makes one")
 	}
 	return sandbox.Errorf(sandbox.Invalid, "%s: missing; it is required, as %s", name, want(s))
 }

@@ -65,7 +65,7 @@ func TestCommandHints(t *testing.T) {
 			t.Errorf("no error has the hint %q, which no command meets", hint)
 		}
 	}
-	toModel := regexp.MustCompile(`\bask (for (less|a|it)|the)\b|\bask for …|\bmake a (new )?sandbox\b|\blist the (sandboxes|workspaces|directory)\b|\b(write|read|list|run|preview|file)_[a-z]|\bby the file operations\b|\bthe operator (allows|to|why)\b|the server's`)
+	toModel := regexp.MustCompile(`\bask (for (less|a|it)|the)\b|\bask for …|\bmake a (new )?sandbox\b|\b(list the directory|in the list of)\b|\b(write|read|list|run|preview|file)_[a-z]|\bby the file operations\b|\bthe operator (allows|to|why)\b|the server's`)
 	for hint := range hints {
 		if toModel.MatchString(hint) && !known[hint] {
 			t.Errorf("a command may say %q: translate it in commandHints, or add it to the list of others", hint)
@@ -90,7 +90,7 @@ var elsewhere = []string{
 	"use the complete URL, or ask for a new one",
 	"open the complete URL from preview_url, or ask for a new one",
 	"ask for a URL to write, with file_url and method PUT",
-	"list_sandboxes shows the sandboxes that there are, and create_sandbox makes one",
+	"list_sandboxes lists sandboxes, and create_sandbox makes one",
 	"send the complete token, or make a new one with glovebox token create NAME on the server's machine",
 	"glovebox token create NAME --e2b on the server's machine makes an API key",
 }

@@ -19,7 +19,7 @@ func Closed() error {
 // whatever the reason.
 func NoSandbox(id string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "sandbox_id: there is no sandbox %s", excerpt.Quote(id)),
-		"list the sandboxes to see those that there are, or make one")
+		"check the ID in the list of sandboxes, or make a new sandbox")
 }
 
 // NoRun is like NoSandbox, for a run.
@@ -31,7 +31,7 @@ func NoRun(id string) error {
 // NoWorkspace is the error for a workspace that does not exist for the caller.
 func NoWorkspace(name string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "workspace: there is no workspace %s", excerpt.Quote(name)),
-		"list the workspaces to see those that there are, or make a sandbox with it")
+		"check the name in the list of workspaces; the first sandbox with a workspace makes it")
 }
 
 // Stopped is the error for a use of a sandbox that has stopped.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/advice"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -89,7 +90,8 @@ func NewRun(r sandbox.Run, o sandbox.Output, now time.Time) Run {
 		res.Network = n
 	}
 	if r.Status == sandbox.RunFinished {
-		res.Verdict = &r.Verdict
+		v := advice.Verdict(r.Verdict)
+		res.Verdict = &v
 	}
 	res.goOn(o)
 	return res
