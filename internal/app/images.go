@@ -85,7 +85,7 @@ func (s *System) buildImage(ctx context.Context, order ImageBuild, said io.Write
 	images, ok := driver.Ability[imageMaker](s.driver)
 	if !ok {
 		return sandbox.Image{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "driver %s builds no images", s.DriverName()),
-			"build it with an engine: --driver docker; or load what another tool built: glovebox images load")
+			"build it with a container engine: --driver docker; or load an image of another tool: glovebox images load")
 	}
 	network, err := sandbox.ParseNetwork(strings.Split(order.Network, ",")...)
 	if err != nil {

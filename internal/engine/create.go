@@ -337,7 +337,7 @@ func (b *liveSandbox) loadEnv(ctx context.Context) error {
 	}
 	env := map[string]string{}
 	if err := json.Unmarshal(text, &env); err != nil {
-		return fmt.Errorf("read environment: not what was written")
+		return fmt.Errorf("read environment: the file has changed")
 	}
 	if err := request.CheckEnv(env); err != nil {
 		return sandbox.Wrap(err, "read environment", "")

@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// expiresLocked returns when the box stops if nothing uses it from now on. b.mu is
+// expiresLocked returns when the sandbox stops if nothing uses it from now on. b.mu is
 // held.
 func (b *liveSandbox) expiresLocked() time.Time {
 	s := b.rec.Sandbox
@@ -36,14 +36,14 @@ func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
 	return s
 }
 
-// watchLease arms the timer that stops the box when it expires.
+// watchLease arms the timer that stops the sandbox when it expires.
 func (b *liveSandbox) watchLease() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rearmLocked()
 }
 
-// rearmLocked sets the lease timer to when the box expires if nothing uses it until
+// rearmLocked sets the lease timer to when the sandbox expires if nothing uses it until
 // then. Uses do not reset the timer: expire checks when it fires. b.mu is held.
 func (b *liveSandbox) rearmLocked() {
 	if !b.livesLocked() {
@@ -80,7 +80,7 @@ func (b *liveSandbox) tellLease(ctx context.Context) {
 	}
 }
 
-// driverLeaseLocked returns the lease of the box for its driver. b.mu is held.
+// driverLeaseLocked returns the lease of the sandbox for its driver. b.mu is held.
 func (b *liveSandbox) driverLeaseLocked() driver.Lease {
 	s := b.rec.Sandbox
 	l := driver.Lease{End: s.Created.Add(s.Limits.Lifetime), Idle: s.Limits.Idle, Busy: b.busyUntil}
@@ -108,14 +108,14 @@ func (b *liveSandbox) BusyFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// leaseLeft returns how long the box has until it expires.
+// leaseLeft returns how long the sandbox has until it expires.
 func (b *liveSandbox) leaseLeft() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.expiresLocked().Sub(b.e.now())
 }
 
-// expire stops the box if it has expired, and otherwise arms the timer again.
+// expire stops the sandbox if it has expired, and otherwise arms the timer again.
 func (b *liveSandbox) expire() {
 	b.mu.Lock()
 	now := b.e.now()
@@ -165,7 +165,7 @@ func expired(s sandbox.Sandbox, busy bool, now time.Time) (verdict.Reason, bool)
 	return verdict.Reason{}, false
 }
 
-// hibernatesAtEndLocked reports whether the box is to hibernate when its end comes.
+// hibernatesAtEndLocked reports whether the sandbox hibernates at its end.
 // b.mu is held.
 func (b *liveSandbox) hibernatesAtEndLocked() bool {
 	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated

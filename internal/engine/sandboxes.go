@@ -140,7 +140,7 @@ func (e *Engine) discard(ctx context.Context, ref string) error {
 	return nil
 }
 
-// find returns a sandbox of p: the box if this process supervises it, and
+// find returns a sandbox of p: the live sandbox if this process supervises it, and
 // otherwise the record.
 func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*liveSandbox, store.Sandbox, error) {
 	if err := request.CheckPrincipal(p); err != nil {
@@ -169,7 +169,7 @@ func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*liv
 	return nil, rec, err
 }
 
-// usable returns a sandbox of p as a box of this process. It takes the sandbox
+// usable returns a sandbox of p as a live sandbox of this process. It takes the sandbox
 // over if its owner process is dead.
 func (e *Engine) usable(ctx context.Context, p sandbox.Principal, id string) (*liveSandbox, error) {
 	b, rec, err := e.find(ctx, p, id)

@@ -51,7 +51,7 @@ func parseOrder(args []string) (*order, error) {
 	fs.Uint64Var(&o.openFiles, "nofile", 0, "limit on the open files of each process")
 	fs.BoolVar(&o.noSetID, "no-setid", false, "let no file get the bits that make a program run as its owner")
 	fs.BoolVar(&o.imageEnv, "image-env", false, "give programs the guest's own environment")
-	fs.StringVar(&o.ImageUser, "image-user", "", "who the image says runs programs")
+	fs.StringVar(&o.ImageUser, "image-user", "", "the user that the image names for programs")
 	fs.StringVar(&o.ImageDir, "image-dir", "", "where the image says programs start")
 	fs.StringVar(&o.workspaces, "workspaces", "", "directory of workspaces to serve")
 	if err := fs.Parse(args); err != nil {

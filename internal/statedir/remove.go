@@ -42,7 +42,7 @@ func Check(dir, known string) error {
 	}
 	defer d.Close()
 	if _, owner, ours, err := looseness(d); err != nil || !ours {
-		return errors.Join(err, sandbox.Errorf(sandbox.Invalid, "state directory %s: it belongs to user %d, who is not this one", dir, owner))
+		return errors.Join(err, sandbox.Errorf(sandbox.Invalid, "state directory %s: it belongs to user %d, and not to this one", dir, owner))
 	}
 	names, err := d.Readdirnames(-1)
 	if err != nil {

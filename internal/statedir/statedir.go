@@ -38,7 +38,7 @@ func Make(dir, known string) error {
 		return nil
 	}
 	if !ours {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "state directory %s: others may look into it, and it belongs to user %d, who is not this one", dir, owner),
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "state directory %s: others may look into it, and it belongs to user %d, and not to this one", dir, owner),
 			"have its owner run chmod 700 %s, or name another with --state-dir or GLOVEBOX_STATE_DIR", dir)
 	}
 	// Do not change the mode of a directory with other files, such as /tmp.

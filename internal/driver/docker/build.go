@@ -61,11 +61,11 @@ func tellBuild(r io.Reader, said io.Writer) error {
 			return nil
 		}
 		if err != nil {
-			return sandbox.Errorf(sandbox.Unavailable, "read what the build says: %w", err)
+			return sandbox.Errorf(sandbox.Unavailable, "read output of the build: %w", err)
 		}
 		if m.Error != nil {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w: %s", m.Error, last.String()),
-				"read what the build said; if a base image cannot be pulled, name one that is here: --base IMAGE")
+				"read its output; if a base image cannot be pulled, name one that is here: --base IMAGE")
 		}
 		if m.Stream == "" {
 			continue

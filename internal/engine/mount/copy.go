@@ -251,7 +251,7 @@ func (c *Copy) pull(ctx context.Context, here, there *workspace.Snapshot) (*work
 	_, err := c.ws.Update(ctx, in, most, u)
 	if err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, sandbox.Errorf(sandbox.Unavailable, "what the sandbox sent is not whole: %w", err)
+			return nil, sandbox.Errorf(sandbox.Unavailable, "the files from the sandbox are not complete: %w", err)
 		}
 		return nil, err
 	}
@@ -393,7 +393,7 @@ func (c *Copy) Load(ctx context.Context) (err error) {
 			return nil
 		}
 	}
-	c.m.set.opts.Log.Warn("what was copied of a workspace is not known", "sandbox", c.b.ID(), "error", err)
+	c.m.set.opts.Log.Warn("the copied files of a workspace are not known", "sandbox", c.b.ID(), "error", err)
 	c.there = workspace.NewSnapshot()
 	c.here, err = c.m.look(ctx)
 	return err

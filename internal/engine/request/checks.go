@@ -42,7 +42,7 @@ const (
 // CheckPrincipal checks that the principal is known.
 func CheckPrincipal(p sandbox.Principal) error {
 	if p == "" {
-		return sandbox.Errorf(sandbox.Unauthenticated, "who is asking is not known")
+		return sandbox.Errorf(sandbox.Unauthenticated, "the caller is not known")
 	}
 	return nil
 }

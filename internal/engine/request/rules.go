@@ -99,7 +99,7 @@ func (r *Rules) checkEnd(req *sandbox.CreateRequest) error {
 		}
 		return nil
 	}
-	return Invalid("at_end: %s is not what can become of a sandbox", excerpt.Quote(string(req.AtEnd)))
+	return Invalid("at_end: %s is not a known end of a sandbox", excerpt.Quote(string(req.AtEnd)))
 }
 
 // checkWorkspace checks that a sandbox can have a workspace of that name.

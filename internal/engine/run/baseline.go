@@ -50,7 +50,7 @@ func (r *Run) keepBaseline() {
 	}
 	if err != nil {
 		// The next process then knows less about the changes.
-		r.set.opts.Log.Error("keep what was in the workspace", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Error("keep the earlier state of the workspace", "run", r.rec.ID, "error", err)
 	}
 }
 
@@ -67,7 +67,7 @@ func (r *Run) forgetBaseline() {
 		return
 	}
 	if err := r.Files().RemoveBaseline(); err != nil {
-		r.set.opts.Log.Error("remove what was in the workspace", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Error("remove the earlier state of the workspace", "run", r.rec.ID, "error", err)
 	}
 }
 
@@ -83,7 +83,7 @@ func (r *Run) resumeBaseline() {
 	r.keeper.kept = true // in any case there is nothing more to save
 	b, err := r.keptBaseline()
 	if err != nil {
-		r.set.opts.Log.Warn("what was in the workspace before is not known", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Warn("the earlier state of the workspace is not known", "run", r.rec.ID, "error", err)
 		if b, err = m.BaselineSince(r.ctx, r.rec.Started); err != nil {
 			r.set.opts.Log.Error("look at workspace", "run", r.rec.ID, "error", err)
 			return

@@ -109,7 +109,7 @@ func Unkept(what string, err error) sandbox.Verdict {
 
 // Unsaved is the verdict on a run whose files stayed in the sandbox.
 func Unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
-	const note = "what it wrote could not be copied to the workspace: "
+	const note = "its files could not be copied to the workspace: "
 	if v.Code != sandbox.OK {
 		v.Cause += "; " + note + err.Error()
 		return v

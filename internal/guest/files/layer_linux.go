@@ -37,7 +37,7 @@ func (s *Server) layer(w http.ResponseWriter, r *http.Request) {
 		case http.MethodPut:
 			err = s.unpack(r)
 		default:
-			err = rpc.Errorf(guestapi.CodeInvalidArgument, "POST, GET and PUT are what can be done")
+			err = rpc.Errorf(guestapi.CodeInvalidArgument, "the method must be POST, GET or PUT")
 		}
 	}
 	if err != nil {

@@ -83,7 +83,7 @@ func (e *Engine) explainPull(name string, err error) error {
 	case is("denied", "unauthorized", "authentication required", "no basic auth credentials"):
 		return wrapped(sandbox.NotFound, "log in with: %s login; or check the name: registries say the same of what does not exist", e.Name)
 	case is("manifest verification failed", "filesystem layer verification failed"):
-		return wrapped(sandbox.Unavailable, "the registry gives something else than the digest says: it is broken, or somebody tampers with the way to it")
+		return wrapped(sandbox.Unavailable, "the content does not have that digest: the registry is broken, or an attacker changes the connection")
 	case is("manifest unknown", "name unknown", "repository name not known", "manifest for "):
 		return wrapped(sandbox.NotFound, "check the name and the tag")
 	case is("no space left on device"):

@@ -137,7 +137,7 @@ func makePIDVariable(rules seccomp.SyscallRules, vars precompiledseccomp.Values)
 	}
 	rule, ok := rules.Get(call).(seccomp.PerArg)
 	if !ok || rule[0] != seccomp.EqualTo(os.Getpid()) {
-		return fmt.Errorf("gVisor's rule for rt_tgsigqueueinfo is not what it was: %v", rules.Get(call))
+		return fmt.Errorf("gVisor's rule for rt_tgsigqueueinfo has changed: %v", rules.Get(call))
 	}
 	rule[0] = seccomp.EqualTo(vars.GetUint64(name))
 	rules.Remove(call)
@@ -159,7 +159,7 @@ func registerFilter(program precompiledseccomp.Program) error {
 	}
 	knownPrograms[program.Name] = program
 	if _, ok := filter.GetPrecompiled(program.Name); !ok {
-		return errors.New("gVisor's list of filters is not what it was")
+		return errors.New("gVisor's list of filters has changed")
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 func serveMounts(f *flag.FlagSet) error {
 	confs, is := flag.Get(f.Lookup("gofer-mount-confs").Value).(*boot.GoferMountConfFlags)
 	if !is {
-		return errors.New("gVisor's list of mounts is not what it was")
+		return errors.New("gVisor's list of mounts has changed")
 	}
 	fds := strings.Split(f.Lookup("io-fds").Value.String(), ",")
 	for _, conf := range *confs {
@@ -212,11 +212,11 @@ func receiveTree(socket int) (root, tree int, err error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
-		return -1, -1, errors.Join(errors.New("receive tree: there is none"), err)
+		return -1, -1, errors.Join(errors.New("receive tree: the message has no tree"), err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 2 {
-		return -1, -1, errors.Join(errors.New("receive tree: there is none"), err)
+		return -1, -1, errors.Join(errors.New("receive tree: the message has no tree"), err)
 	}
 	return fds[0], fds[1], nil
 }

@@ -41,7 +41,7 @@ func (o *startObserver) Name() string { return "glovebox" }
 func (o *startObserver) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
 	o.once.Do(func() {
 		if k := kernel.KernelFromContext(ctx); k == nil || !measureClock(k) {
-			log.Warningf("the clock is not measured early: gVisor's kernel is not what it was")
+			log.Warningf("the clock is not measured early: gVisor's kernel has changed")
 		}
 		go pollWhenBusy()
 	})
