@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -73,21 +74,17 @@ func (a *API) entry(r *http.Request, p sandbox.Principal, t template.Template) (
 	if err != nil {
 		return entry{}, err
 	}
-	for i, b := range builds { // the newest first
-		if i == 0 {
-			e.BuildStatus = stateOf(b)
-		}
-		if e.BuildID == "" && b.Status == template.Ready || i == 0 {
-			e.BuildID, e.Tags = b.ID, b.Tags
-			if e.CPUCount, e.MemoryMB, err = a.sizes(b); err != nil {
-				return entry{}, err
-			}
-		}
-		if b.Status == template.Ready {
-			break
-		}
+	if len(builds) == 0 {
+		return e, nil
 	}
-	return e, nil
+	e.BuildStatus = stateOf(builds[0]) // the newest
+	shown := builds[0]
+	if i := slices.IndexFunc(builds, func(b template.Build) bool { return b.Status == template.Ready }); i >= 0 {
+		shown = builds[i]
+	}
+	e.BuildID, e.Tags = shown.ID, append([]string{}, shown.Tags...)
+	e.CPUCount, e.MemoryMB, err = a.sizes(shown)
+	return e, err
 }
 
 // sizes returns the processors and the memory of a build's sandboxes.
