@@ -109,9 +109,22 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 		panic(http.ErrAbortHandler)
 	}
 	if refused {
-		// If the server closes a connection with unread data, TCP resets it. The
-		// client may then lose the error, so read the rest of the upload.
-		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
+		drainBody(r)
+	}
+}
+
+// drainBody reads the rest of a refused upload, after its answer was sent. If the
+// server closes a connection with unread data, TCP resets it, and the client may
+// lose the answer.
+func drainBody(r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, maxDrain) }
+
+// drain sends the answer of a handler, and then reads what is left of the body.
+func drain(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		next(w, r)
+		if r.ContentLength != 0 && http.NewResponseController(w).Flush() == nil {
+			drainBody(r)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -163,7 +164,11 @@ func (s *Server) routes() http.Handler {
 	if s.opts.Templates != nil {
 		noTemplates = "templates are built in steps: update the SDK"
 		for pattern, h := range s.opts.Templates.Routes() {
-			mux.HandleFunc(pattern, s.answer(h))
+			answer := s.answer(h)
+			if strings.HasPrefix(pattern, http.MethodPut) {
+				answer = drain(answer)
+			}
+			mux.HandleFunc(pattern, answer)
 		}
 	}
 	mux.HandleFunc("GET /secrets", s.answer(s.secrets))

@@ -1,11 +1,13 @@
 package e2bapi
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -357,6 +359,17 @@ func TestTemplateUpload(t *testing.T) {
 	f.upload = sandbox.Errorf(sandbox.Exhausted, "%w: it has more than 5 bytes", template.ErrTooLong)
 	if status, _, body := do(t, "PUT", first.URL, "archive"); status != 413 || !strings.Contains(body, "more than 5 bytes") {
 		t.Errorf("too long: status %d, %s", status, body)
+	}
+
+	// A client that announces too much is answered before it sends it.
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 10000000000\r\n\r\nstart", u.RequestURI(), u.Host)
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "413") {
+		t.Errorf("10 GB: %q, %v", line, err)
 	}
 
 	// Uploads may be long and slow, as those of files in sandboxes.

@@ -3,7 +3,6 @@ package templates
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,10 +15,6 @@ import (
 
 // linkTime is how long an address for an upload is valid.
 const linkTime = time.Hour
-
-// maxDrain bounds the bytes that are read from a refused upload, so that its client
-// reads the answer.
-const maxDrain = 32 << 20
 
 // files answers with the address to which an SDK sends an archive. The SDK sends no
 // API key there, so the address is signed.
@@ -105,11 +100,7 @@ func (a *API) upload(r *http.Request, p sandbox.Principal) (int, any, error) {
 	if _, _, err := a.opts.Service.Get(r.Context(), p, r.PathValue("id")); err != nil {
 		return 0, nil, err
 	}
-	err := a.opts.Service.Upload(r.Context(), p, r.PathValue("hash"), r.ContentLength, r.Body)
-	if err != nil {
-		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
-	}
-	return http.StatusOK, nil, err
+	return http.StatusOK, nil, a.opts.Service.Upload(r.Context(), p, r.PathValue("hash"), r.ContentLength, r.Body)
 }
 
 // StatusOf returns the HTTP status for an error of this package, or 0.
