@@ -11,12 +11,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// contents are the names in a state directory: of the store, the engine, the guest's
-// program, the update, the edges, and the drivers. A state directory with any other
+// contents are the names in a state directory: of the store, the engine, templates,
+// the guest's program, the update, the edges, and the drivers. A state directory with any other
 // name is not removed.
 var contents = []string{
 	"state.db", "state.db-wal", "state.db-shm", "state.db-journal", "state.lock", "use.lock",
-	"owners", "logs", "workspaces", "images", "guest", "update.json", "token", "access.key",
+	"owners", "logs", "workspaces", "images", "templates", "guest", "update.json", "token", "access.key",
 	"gvisor", "docker", "podman", "e2b", "fake",
 }
 

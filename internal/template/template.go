@@ -205,6 +205,9 @@ func (s *Service) Request(ctx context.Context, p sandbox.Principal, o Order) (Te
 	if err != nil {
 		return Template{}, Build{}, err
 	}
+	if serverNames[name] != "" {
+		return Template{}, Build{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "name: %s means the server's own image", name), "choose another name")
+	}
 	tags, err := parseTags(o.Tags)
 	if err != nil {
 		return Template{}, Build{}, err

@@ -138,7 +138,7 @@ func TestRequestBounds(t *testing.T) {
 	s, _ := newTest(t, func(o *Options) { o.Now = func() time.Time { return now } })
 	ctx := t.Context()
 	for name, o := range map[string]Order{
-		"name": {Name: "a b"}, "tag": {Name: "a", Tags: []string{"x y"}}, "cpus": {Name: "a", CPUs: -1}, "memory": {Name: "a", MemoryMB: 1},
+		"name": {Name: "a b"}, "the server's": {Name: "base:x"}, "tag": {Name: "a", Tags: []string{"x y"}}, "cpus": {Name: "a", CPUs: -1}, "memory": {Name: "a", MemoryMB: 1},
 	} {
 		if _, _, err := s.Request(ctx, alice, o); !errors.Is(err, sandbox.Invalid) {
 			t.Errorf("%s: %v", name, err)
