@@ -46,8 +46,9 @@ func TestE2BSDKsDocker(t *testing.T) {
 		}
 		t.Skip("GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/docker.sh")
 	}
-	// Containers are not paused, and their image has no git.
-	env := []string{"GLOVEBOX_DRIVER=docker", "DOCKER_HOST=" + docker, "E2B_TEST_PAUSE=no", "E2B_TEST_GIT=no"}
+	// Containers are not paused, and their image has no git. Templates are not built
+	// by a container engine.
+	env := []string{"GLOVEBOX_DRIVER=docker", "DOCKER_HOST=" + docker, "E2B_TEST_PAUSE=no", "E2B_TEST_GIT=no", "E2B_TEST_TEMPLATES=no"}
 	// The disk of a container is memory, which has attributes since Linux 6.6.
 	file := filepath.Join("/dev/shm", "glovebox-"+rand.Text())
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
