@@ -311,7 +311,7 @@ func TestDeadServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer alive.Release(context.WithoutCancel(ctx)) //nolint:errcheck // the test ends
+	defer alive.Release(context.WithoutCancel(ctx))
 	builds := map[string]Build{}
 	for name, owner := range map[string]string{"dead": "gone", "queued": "gone", "alive": alive.ID()} {
 		tm, b, err := s.Request(ctx, alice, Order{Name: name})
