@@ -117,6 +117,9 @@ type Features struct {
 	// at [sandbox.WorkDir]. The caller can copy files into it and out of it.
 	WorkspaceCopied bool
 	Ports           bool // the guest can connect to listeners in the box
+	// Interpreter means that programs in the box reach its contexts by E2B's
+	// protocol at [InterpreterAddress], once a client has used that protocol.
+	Interpreter bool
 	// Metered boxes cost money while they exist, so none is made before a caller
 	// asks for it.
 	Metered bool
@@ -129,6 +132,9 @@ type Features struct {
 	// the driver's own, and facts about this machine do not apply to it.
 	Remote bool
 }
+
+// InterpreterAddress is where programs in a box look for E2B's code interpreter.
+const InterpreterAddress = "127.0.0.1:49999"
 
 // A Spec is a complete order for a box.
 type Spec struct {

@@ -51,6 +51,10 @@ type Config struct {
 	ImageUser string
 	// ImageDir is the directory in which the image has programs start.
 	ImageDir string
+	// Interpreter is the address at which programs of the box find E2B's code
+	// interpreter, such as 127.0.0.1:49999. If it is empty, there is none. It is
+	// for a guest with a loopback of its own.
+	Interpreter string
 	// Workspaces, if not nil, serves the workspaces that this guest keeps. It is
 	// for a guest that runs no programs.
 	Workspaces http.Handler
@@ -78,6 +82,7 @@ type Guest struct {
 	processes *process.Set
 	files     *files.Server
 	server    *http.Server
+	inside    *inside
 }
 
 // New makes the process a guest: from now on it adopts orphans and reaps every
@@ -103,6 +108,7 @@ func New(cfg Config) (*Guest, error) {
 		connections: &connections{queue: newConnQueue()},
 		processes:   processes,
 		files:       files.New(accounts, previews.Preview, cfg.WorkDir != ""),
+		inside:      &inside{address: cfg.Interpreter},
 	}
 	mux := http.NewServeMux()
 	g.routes(mux, cfg.Workspaces)
@@ -111,7 +117,7 @@ func New(cfg Config) (*Guest, error) {
 	previews.Routes(mux, accounts)
 	contexts.New(accounts, processes, previews.Preview, cfg.AsSelf).Routes(mux)
 	g.server = &http.Server{
-		Handler:        mux,
+		Handler:        g.inside.watch(mux),
 		Protocols:      new(http.Protocols),
 		MaxHeaderBytes: 64 << 10,
 		ErrorLog:       log.New(io.Discard, "", 0),
@@ -169,6 +175,7 @@ func readyThreads(n int) {
 // with all descendants.
 func (g *Guest) Close() error {
 	g.server.Close()
+	g.inside.close()
 	g.files.Close()
 	return g.processes.Close()
 }

@@ -37,6 +37,7 @@ import (
 //	--image-user USER        the user that the image names for programs
 //	--image-dir DIR          the directory in which the image has programs start
 //	--no-setid               let no file get a set-user-ID or set-group-ID bit
+//	--interpreter ADDRESS    serve E2B's code interpreter to programs there
 //	--workspaces DIR         serve the workspaces in this directory
 //
 // On the connection of --stdio the other end speaks first. Serve ends at SIGTERM

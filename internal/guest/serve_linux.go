@@ -53,6 +53,7 @@ func parseOrder(args []string) (*order, error) {
 	fs.BoolVar(&o.imageEnv, "image-env", false, "give programs the guest's own environment")
 	fs.StringVar(&o.ImageUser, "image-user", "", "the user that the image names for programs")
 	fs.StringVar(&o.ImageDir, "image-dir", "", "where the image says programs start")
+	fs.StringVar(&o.Interpreter, "interpreter", "", "address at which programs find the code interpreter")
 	fs.StringVar(&o.workspaces, "workspaces", "", "directory of workspaces to serve")
 	if err := fs.Parse(args); err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func guestArgs(rec *Record) []string {
 		"serve", "--stdio", "--image-env", "--no-setid",
 		"--threads", strconv.Itoa(guestThreads), "--nofile", strconv.Itoa(maxOpenFiles),
 		"--cpus", strconv.FormatFloat(spec.Limits.CPUs, 'f', -1, 64),
-		"--own", own,
+		"--own", own, "--interpreter", driver.InterpreterAddress,
 	}
 	if !spec.Detached {
 		args = append(args, "--leased")

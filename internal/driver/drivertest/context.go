@@ -3,6 +3,8 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,54 @@ func testContext(t *testing.T, s *suite) {
 	t.Run("Syntax", func(t *testing.T) { contextSyntax(t, b) })
 	t.Run("Stop", func(t *testing.T) { contextStop(t, b) })
 	t.Run("Several", func(t *testing.T) { contextSeveral(t, b) })
+	t.Run("Inside", func(t *testing.T) { contextInside(t, s) })
+}
+
+// contextInside has a program use the contexts of its box as E2B's interpreter.
+func contextInside(t *testing.T, s *suite) {
+	st := s.open(t)
+	if !st.Info().Features.Interpreter {
+		t.Skip("the driver declares no interpreter for programs")
+	}
+	b := st.box(t)
+	const ask = `
+import json, sys, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def ask(path, body=None, **headers):
+    data = None if body is None else json.dumps(body).encode()
+    return opener.open(urllib.request.Request("http://localhost:49999" + path, data, headers)).read().decode()
+try:
+    if sys.argv[1] == "health":
+        print(ask("/health"))
+    else:
+        # The user in this header is root.
+        print([json.loads(line).get("text") for line in ask("/execute", {"code": sys.argv[1]}, Authorization="Basic cm9vdDo=").splitlines()])
+except OSError as e:
+    print("failed:", e)
+`
+	if r := b.MustRun(t, Python(s.h.Python, ask, "health")); !strings.HasPrefix(r.Stdout, "failed") {
+		t.Errorf("without a client of E2B's protocol there is an interpreter: %v", r)
+	}
+	// Such a client sends no header of ours.
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.Dial(ctx) }}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(step(t), http.MethodGet, "http://box"+guestapi.PathContexts, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	who := b.MustRun(t, Python(s.h.Python, "import os; print(os.getuid())"))
+	r := b.MustRun(t, Python(s.h.Python, ask, "import os; x = os.getuid(); x"))
+	if !strings.Contains(r.Stdout, "'"+strings.TrimSpace(who.Stdout)+"'") {
+		t.Errorf("the interpreter that a program reaches runs as %v, want %s", r, who.Stdout)
+	}
+	if x := b.Execute(t, inContext(guestapi.DefaultContextID("python"), "x"), nil); x.result != strings.TrimSpace(who.Stdout) {
+		t.Errorf("its context is another than the client's: %+v", x)
+	}
 }
 
 // An execution is the outcome of one run in a context.

@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
@@ -73,6 +74,7 @@ func (b *box) bundle(streams int) *specs.Spec {
 		// The guest often passes work from one thread to another. In the sentry,
 		// waking a thread takes longer than that work.
 		"--maxprocs", "1",
+		"--interpreter", driver.InterpreterAddress,
 	}
 	for i := range streams {
 		args = append(args, "--conn-fd", strconv.Itoa(guestConnFD+i))
