@@ -61,7 +61,7 @@ func (s *Server) networkOf(internet *bool, c *networkConfig) (sandbox.Network, e
 	case len(c.EgressProxy) > 0 && string(c.EgressProxy) != "null":
 		return unsupported("egressProxy: there are no proxies for sandboxes")
 	case len(c.Rules) > 0 && string(c.Rules) != "null" && string(c.Rules) != "{}":
-		return unsupported("rules: what sandboxes send is not changed on its way")
+		return unsupported("rules: clients cannot change headers; only the operator adds credentials to requests (glovebox serve --secret)")
 	}
 	switch {
 	case slices.Contains(c.AllowOut, all):
