@@ -3,10 +3,10 @@
 package cli
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -48,15 +48,20 @@ func TestE2BPythonGvisor(t *testing.T) {
 	p := &pythonClient{url: url, key: apiKey(t, binary, env, "alice"), kept: map[string]string{}}
 
 	p.send(t, pythonControl()...)
-	t.Run("commands", func(t *testing.T) { p.send(t, pythonCommands()...) })
-	t.Run("files", func(t *testing.T) { p.send(t, pythonFiles()...) })
-	t.Run("watches", func(t *testing.T) { p.watch(t) })
+	// First what looks at the list of processes: killed ones leave it a little later.
 	t.Run("code interpreter", func(t *testing.T) {
 		if _, err := os.Stat("/usr/bin/python3"); err != nil {
 			t.Skip("sandboxes have no Python")
 		}
 		p.send(t, pythonInterpreter()...)
 	})
+	t.Run("commands", func(t *testing.T) {
+		p.program(t)
+		p.terminal(t)
+		p.send(t, pythonCommands()...)
+	})
+	t.Run("files", func(t *testing.T) { p.send(t, pythonFiles()...) })
+	t.Run("watches", func(t *testing.T) { p.watch(t) })
 	t.Run("end", func(t *testing.T) {
 		p.send(t,
 			pythonRequest{name: "pause", method: "POST", path: "/sandboxes/{id}/pause", body: `{"memory":true}`, status: 204},
@@ -130,6 +135,42 @@ func pythonCommands() []pythonRequest {
 	}
 }
 
+// program uses a program that runs in the background.
+func (p *pythonClient) program(t *testing.T) {
+	started := p.open(t, pythonRequest{name: "run in the background", method: "POST", path: "/process.Process/Start", headers: minute,
+		body: strings.Replace(command("cat", ""), `"stdin": false`, `"stdin": true`, 1)})
+	p.send(t, pythonRequest{name: "list", method: "POST", path: "/process.Process/List", headers: unary, body: `{}`, status: 200,
+		need: p.fill(`{"processes": [{"pid": {pid}, "config": {"cmd": "/bin/bash", "args": ["-l", "-c", "cat"]}}]}`)})
+	connected := p.open(t, pythonRequest{name: "connect", method: "POST", path: "/process.Process/Connect", headers: minute, body: "{\n  \"process\": {\n    \"pid\": {pid}\n  }\n}"})
+	p.send(t,
+		pythonRequest{name: "send_stdin", method: "POST", path: "/process.Process/SendInput", headers: unary, body: "{\n  \"process\": {\n    \"pid\": {pid}\n  },\n  \"input\": {\n    \"stdin\": \"aGVsbG8K\"\n  }\n}", status: 200, need: `{}`},
+		pythonRequest{name: "close_stdin", method: "POST", path: "/process.Process/CloseStdin", headers: unary, body: "{\n  \"process\": {\n    \"pid\": {pid}\n  }\n}", status: 200, need: `{}`})
+	for name, s := range map[string]*stream{"run": started, "connect": connected} {
+		var need any = map[string]any{"stdout": "hello\n", "end": map[string]any{"exited": true, "status": "exit status 0"}}
+		if got := readStream(t, s); !has(got, need) {
+			t.Errorf("the stream of %s has %v", name, got)
+		}
+	}
+	killed := p.open(t, pythonRequest{name: "run in the background", method: "POST", path: "/process.Process/Start", headers: minute, body: command("sleep 600", "")})
+	p.send(t, pythonRequest{name: "kill", method: "POST", path: "/process.Process/SendSignal", headers: unary, body: "{\n  \"process\": {\n    \"pid\": {pid}\n  },\n  \"signal\": \"SIGNAL_SIGKILL\"\n}", status: 200, need: `{}`})
+	if got := readStream(t, killed); !has(got, map[string]any{"end": map[string]any{"status": "signal: killed"}}) {
+		t.Errorf("the stream of a killed program has %v", got)
+	}
+}
+
+// terminal uses a terminal.
+func (p *pythonClient) terminal(t *testing.T) {
+	s := p.open(t, pythonRequest{name: "pty.create", method: "POST", path: "/process.Process/Start", headers: minute,
+		body: "{\n  \"process\": {\n    \"cmd\": \"/bin/bash\",\n    \"args\": [\n      \"-i\",\n      \"-l\"\n    ],\n    \"envs\": {\n      \"TERM\": \"xterm-256color\"\n    }\n  },\n  \"pty\": {\n    \"size\": {\n      \"cols\": 80,\n      \"rows\": 24\n    }\n  }\n}"})
+	p.send(t,
+		pythonRequest{name: "pty.resize", method: "POST", path: "/process.Process/Update", headers: unary, body: "{\n  \"process\": {\n    \"pid\": {pid}\n  },\n  \"pty\": {\n    \"size\": {\n      \"cols\": 90,\n      \"rows\": 30\n    }\n  }\n}", status: 200, need: `{}`},
+		pythonRequest{name: "pty.send_stdin", method: "POST", path: "/process.Process/SendInput", headers: unary, body: "{\n  \"process\": {\n    \"pid\": {pid}\n  },\n  \"input\": {\n    \"pty\": \"" + base64.StdEncoding.EncodeToString([]byte("stty size; exit 3\n")) + "\"\n  }\n}", status: 200, need: `{}`})
+	got := readStream(t, s)
+	if shown, _ := got["pty"].(string); !strings.Contains(shown, "30 90") || !has(got, map[string]any{"end": map[string]any{"exitCode": 3.0}}) {
+		t.Errorf("the terminal's stream has %v", got)
+	}
+}
+
 // pythonFiles are the requests of files.
 func pythonFiles() []pythonRequest {
 	const entry = `"name": "a.txt", "path": "/home/user/d/a.txt", "type": "FILE_TYPE_FILE", "size": "4", "mode": 420, "permissions": "-rw-r--r--", "owner": "user", "group": "user", "modifiedTime": "20…"`
@@ -150,6 +191,11 @@ func pythonFiles() []pythonRequest {
 			need: `[{"path": "/home/user/d/x"}, {"path": "/home/user/d/y"}]`},
 		{name: "write bytes", method: "POST", path: "/files?path=d%2Fo", headers: slices.Concat(envd, []string{"Content-Type", "application/octet-stream"}), body: "o", status: 200,
 			need: `[{"path": "/home/user/d/o"}]`},
+		{name: "write gzip", method: "POST", path: "/files?path=d%2Fo", headers: slices.Concat(envd, []string{"Content-Type", "application/octet-stream", "Content-Encoding", "gzip"}),
+			body: "\x1f\x8b\x08\x00\xb0s\x04k\x02\xff\xcb\x07\x00D\x93\x0f\x0f\x01\x00\x00\x00", status: 200, need: `[{"path": "/home/user/d/o"}]`},
+		{name: "read what was gzip", method: "GET", path: "/files?path=d%2Fo", headers: envd, status: 200, need: `"o"`},
+		{name: "write with metadata", method: "POST", path: "/files?path=%2Fdata%2Fm", headers: slices.Concat(upload, []string{"X-Metadata-K", "v"}), body: part("/data/m", "application/octet-stream", "m") + end, status: 200,
+			need: `[{"path": "/data/m", "metadata": {"k": "v"}}]`},
 		{name: "read", method: "GET", path: "/files?path=d%2Fa.txt", headers: envd, status: 200, need: `"text"`},
 		{name: "read none", method: "GET", path: "/files?path=none", headers: envd, status: 404, need: `{"code": 404, "message": null}`},
 		unaryFile("list", "ListDir", "{\n  \"path\": \"d\",\n  \"depth\": 2\n}", `{"entries": [{`+entry+`}, {"name": "o"}, {"name": "x"}, {"name": "y"}]}`),
@@ -163,8 +209,10 @@ func pythonFiles() []pythonRequest {
 	}
 }
 
-// watch polls a watch, as the synchronous package does.
+// watch polls a watch, as the synchronous package does, and reads the stream of
+// one, as the asynchronous package does.
 func (p *pythonClient) watch(t *testing.T) {
+	events := p.open(t, pythonRequest{name: "watch_dir, asynchronous", method: "POST", path: "/filesystem.Filesystem/WatchDir", headers: minute, body: "{\n  \"path\": \"d\",\n  \"recursive\": true\n}"})
 	p.send(t, pythonRequest{name: "watch_dir", method: "POST", path: "/filesystem.Filesystem/CreateWatcher", headers: slices.Concat(unary, []string{"Keepalive-Ping-Interval", "50"}),
 		body: "{\n  \"path\": \"d\",\n  \"recursive\": true\n}", status: 200, need: `{"watcherId": null}`, keep: map[string]string{"watcher": "watcherId"}},
 		pythonRequest{name: "write", method: "POST", path: "/files?path=d%2Fnew", headers: slices.Concat(envd, []string{"Content-Type", "application/octet-stream"}), body: "1", status: 200, need: `[{"path": "/home/user/d/new"}]`})
@@ -175,6 +223,11 @@ func (p *pythonClient) watch(t *testing.T) {
 			t.Fatal(err)
 		}
 		text += string(b)
+	}
+	for m := events.next(t); !has(m, map[string]any{"filesystem": map[string]any{"name": "new", "type": "EVENT_TYPE_WRITE"}}); m = events.next(t) {
+		if m == nil || events.flag == 2 {
+			t.Fatalf("the stream of a watch ends without the event: %v", m)
+		}
 	}
 	p.send(t, pythonRequest{name: "stop", method: "POST", path: "/filesystem.Filesystem/RemoveWatcher", headers: unary, body: "{\n  \"watcherId\": \"{watcher}\"\n}", status: 200, need: `{}`},
 		pythonRequest{name: "get_new_events of none", method: "POST", path: "/filesystem.Filesystem/GetWatcherEvents", headers: unary, body: "{\n  \"watcherId\": \"{watcher}\"\n}", status: 404, need: `{"code": "not_found"}`})
@@ -217,33 +270,42 @@ func (p *pythonClient) fill(text string) string {
 	return text
 }
 
+// do sends a request.
+func (p *pythonClient) do(t *testing.T, r pythonRequest) *http.Response {
+	t.Helper()
+	headers := slices.Clone(r.headers)
+	if headers == nil {
+		headers = []string{"X-API-KEY", p.key, "Content-Type", "application/json"}
+	}
+	body := p.fill(r.body)
+	if r.streams() {
+		body = string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body)))) + body
+	}
+	req, err := http.NewRequestWithContext(t.Context(), r.method, p.url+p.fill(r.path), strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pair := range slices.Chunk(append(headers, "User-Agent", "e2b-python-sdk/2.34.0"), 2) {
+		req.Header.Set(pair[0], p.fill(pair[1]))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatalf("%s: %v", r.name, err)
+	}
+	return resp
+}
+
+// streams says whether the answer is a stream of messages.
+func (r pythonRequest) streams() bool { return slices.Contains(r.headers, "application/connect+json") }
+
 // send sends requests one after the other, checks the answers, and returns the
 // last one.
 func (p *pythonClient) send(t *testing.T, requests ...pythonRequest) (last any) {
 	t.Helper()
 	for _, r := range requests {
-		headers := slices.Clone(r.headers)
-		if headers == nil {
-			headers = []string{"X-API-KEY", p.key, "Content-Type", "application/json"}
-		}
-		body := p.fill(r.body)
-		streamed := slices.Contains(headers, "application/connect+json")
-		if streamed {
-			body = string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body)))) + body
-		}
-		req, err := http.NewRequestWithContext(t.Context(), r.method, p.url+p.fill(r.path), strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for pair := range slices.Chunk(append(headers, "User-Agent", "e2b-python-sdk/2.34.0"), 2) {
-			req.Header.Set(pair[0], p.fill(pair[1]))
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatalf("%s: %v", r.name, err)
-		}
-		if streamed && resp.StatusCode == http.StatusOK {
-			last = readStream(t, resp.Body)
+		resp := p.do(t, r)
+		if r.streams() && resp.StatusCode == http.StatusOK {
+			last = readStream(t, &stream{r: resp.Body})
 		} else {
 			last = readAnswer(t, resp.Body)
 		}
@@ -266,6 +328,26 @@ func (p *pythonClient) send(t *testing.T, requests ...pythonRequest) (last any) 
 		}
 	}
 	return last
+}
+
+// open sends a request whose answer is a stream that lasts, and keeps the pid
+// that a program's stream begins with.
+func (p *pythonClient) open(t *testing.T, r pythonRequest) *stream {
+	t.Helper()
+	resp := p.do(t, r)
+	t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: status %d: %v", r.name, resp.StatusCode, readAnswer(t, resp.Body))
+	}
+	s := &stream{r: resp.Body}
+	first := s.next(t)
+	event, _ := first["event"].(map[string]any)
+	if start, ok := event["start"].(map[string]any); ok {
+		p.kept["pid"] = fmt.Sprint(start["pid"])
+	} else if _, ok := first["start"]; !ok {
+		t.Fatalf("%s: the stream begins with %v", r.name, first)
+	}
+	return s
 }
 
 // has says whether got has all of need, whose lists have as many members.
@@ -318,27 +400,39 @@ func readAnswer(t *testing.T, body io.Reader) any {
 	return list
 }
 
-// readStream reads the messages of a stream: the end of a program, the stream's
-// own error, and all output.
-func readStream(t *testing.T, body io.Reader) map[string]any {
+// A stream has messages, each after a flag and its length.
+type stream struct {
+	r    io.Reader
+	flag byte // of the latest message
+}
+
+// next returns the next message, or nil at the end.
+func (s *stream) next(t *testing.T) (m map[string]any) {
+	t.Helper()
+	var head [5]byte
+	if _, err := io.ReadFull(s.r, head[:]); err == io.EOF {
+		return nil
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	message := make([]byte, binary.BigEndian.Uint32(head[1:]))
+	if _, err := io.ReadFull(s.r, message); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(message, &m); err != nil {
+		t.Fatalf("%v: %s", err, message)
+	}
+	s.flag = head[0]
+	return m
+}
+
+// readStream reads the rest of a program's stream: the end of the program, the
+// stream's own error, and all output.
+func readStream(t *testing.T, s *stream) map[string]any {
 	t.Helper()
 	out := map[string]any{}
-	for r := bufio.NewReader(body); ; {
-		var head [5]byte
-		if _, err := io.ReadFull(r, head[:]); err == io.EOF {
-			return out
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		message := make([]byte, binary.BigEndian.Uint32(head[1:]))
-		if _, err := io.ReadFull(r, message); err != nil {
-			t.Fatal(err)
-		}
-		var m map[string]any
-		if err := json.Unmarshal(message, &m); err != nil {
-			t.Fatalf("%v: %s", err, message)
-		}
-		if head[0] == 2 { // the stream's own end
+	for m := s.next(t); m != nil; m = s.next(t) {
+		if s.flag == 2 { // the stream's own end
 			maps.Copy(out, m)
 			continue
 		}
@@ -356,4 +450,5 @@ func readStream(t *testing.T, body io.Reader) map[string]any {
 			out["end"] = end
 		}
 	}
+	return out
 }
