@@ -89,7 +89,7 @@ test-gvisor: build ## the embedded sandbox, as whoever calls this
 
 .PHONY: test-clients
 test-clients: build clients ## agents and frameworks from npm with scripted models, against the embedded sandbox
-	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -count=1 -timeout 20m -parallel 3 ./test/clients $(ARGS)
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -count=1 -timeout 20m -parallel 4 ./test/clients $(ARGS)
 
 .PHONY: clients-table
 clients-table: ## the same, and the table of docs/clients.md is written anew

@@ -17,6 +17,7 @@ type client struct {
 	module      string // of npm
 	api         string // by which it asks its model
 	install     string // its name for glovebox install; empty for a framework
+	bare        bool   // it may name a tool as the server does
 	// command prepares the home directory and returns the command, and its
 	// environment besides everybody's.
 	command func(t *testing.T, c conditions) (argv, env []string)
@@ -48,11 +49,13 @@ base_url = "` + c.model + `/v1"
 wire_api = "responses"
 `
 				file := filepath.Join(c.home, ".codex", "config.toml")
-				entry := readFile(t, file)
+				// Codex waits for a required server, however busy the machine is.
+				table := "[mcp_servers.glovebox]\n"
+				settings := table + "required = true\nstartup_timeout_sec = 240\n"
 				if c.seconds != "" {
-					entry = strings.Replace(entry, "[mcp_servers.glovebox]\n", "[mcp_servers.glovebox]\ntool_timeout_sec = "+c.seconds+"\n", 1)
+					settings += "tool_timeout_sec = " + c.seconds + "\n"
 				}
-				writeFile(t, file, config+"\n"+entry)
+				writeFile(t, file, config+"\n"+strings.Replace(readFile(t, file), table, settings, 1))
 				return []string{modules(t, ".bin/codex"), "exec", "--skip-git-repo-check", "Follow the script."}, nil
 			},
 		},
@@ -61,7 +64,7 @@ wire_api = "responses"
 			command: func(t *testing.T, c conditions) (argv, env []string) {
 				env = []string{
 					"ANTHROPIC_BASE_URL=" + c.model, "ANTHROPIC_API_KEY=sk-ant-scripted", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1",
-					"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "MCP_CONNECTION_NONBLOCKING=0",
+					"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "MCP_CONNECTION_NONBLOCKING=0", "MCP_TIMEOUT=240000",
 				}
 				if c.seconds != "" {
 					env = append(env, "MCP_TOOL_TIMEOUT="+c.seconds+"000")

@@ -52,7 +52,7 @@ func (m *model) messages(w http.ResponseWriter, r *http.Request) {
 		reason = "tool_use"
 	}
 	message := map[string]any{
-		"id": "msg_1", "type": "message", "role": "assistant", "model": in.Model,
+		"id": m.newID("msg"), "type": "message", "role": "assistant", "model": in.Model,
 		"usage": map[string]any{"input_tokens": 1, "output_tokens": 1},
 	}
 	if !in.Stream {

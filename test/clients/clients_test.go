@@ -28,7 +28,7 @@ func TestClients(t *testing.T) {
 	url, token := serve(t, binary)
 	var mu sync.Mutex
 	var rows []row
-	all := agents()
+	all := slices.Concat(agents(), frameworks(binary))
 	t.Run("each", func(t *testing.T) {
 		for _, c := range all {
 			t.Run(c.name, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestClients(t *testing.T) {
 				version := needModule(t, c.module)
 				talk := converse(t, binary, c, conditions{}, conversation())
 				checkConversation(t, talk)
-				late := converse(t, binary, c, conditions{url: url, token: token, seconds: "15"}, interruption())
+				late := converse(t, binary, c, conditions{url: url, token: token, seconds: "25"}, interruption())
 				if !t.Failed() {
 					mu.Lock()
 					defer mu.Unlock()
@@ -56,6 +56,7 @@ func TestClients(t *testing.T) {
 func converse(t *testing.T, binary string, c client, where conditions, steps []step) *model {
 	t.Helper()
 	m := newModel(t, steps)
+	m.bare = c.bare
 	where.home, where.model = newHome(t), m.url
 	work := filepath.Join(where.home, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {

@@ -103,7 +103,7 @@ var must = []struct {
 	{"failure", []string{"before", "ZeroDivisionError", "failed"}},
 	{"long output", []string{"run_", "ok", "get_run"}},
 	{"plot of a failed run", []string{"after the plot", "failed"}},
-	{"running", []string{"run_", "running", "begun", "The run goes on. get_run"}},
+	{"running", []string{"run_", "running", "begun", "get_run"}},
 	{"finished", []string{"got-hello", "ok"}},
 	{"file out", []string{"from the model"}},
 }

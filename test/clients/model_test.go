@@ -56,7 +56,8 @@ type request struct {
 
 // A model makes the calls of a script, one at a time, and records what reaches it.
 type model struct {
-	url string
+	url  string
+	bare bool // the client may name a tool as the server does
 
 	mu      sync.Mutex
 	steps   []step
@@ -140,7 +141,7 @@ func (m *model) next(r request) *toolCall {
 		return nil
 	}
 	s := m.steps[n]
-	d, ok := find(r.tools, s.tool)
+	d, ok := find(r.tools, s.tool, m.bare)
 	if !ok {
 		if call := m.search(r); call != nil {
 			return call
@@ -152,6 +153,14 @@ func (m *model) next(r request) *toolCall {
 	args := s.args(m)
 	m.log = append(m.log, fmt.Sprintf("  call of %s (%s): %v", d.name, s.name, args))
 	return &toolCall{id: callID(n), namespace: d.namespace, name: d.name, args: args}
+}
+
+// newID returns the identifier of an answer. Some frameworks keep only the last of
+// two messages with one identifier.
+func (m *model) newID(kind string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Sprintf("%s_%d", kind, len(m.log))
 }
 
 func callID(n int) string { return fmt.Sprintf("call_%03d", n) }
@@ -177,13 +186,16 @@ func (m *model) search(r request) *toolCall {
 	return &toolCall{id: searchID, name: searchTool, args: map[string]any{"query": "select:" + strings.Join(names, ","), "max_results": len(names)}}
 }
 
-// find returns the definition of a tool of ours. Clients put the name of the server
-// before it, each in its way.
-func find(tools []definition, tool string) (definition, bool) {
+// find returns the definition of a tool of ours. Agents put the name of the server
+// before it, each in its way; frameworks may not.
+func find(tools []definition, tool string, bare bool) (definition, bool) {
 	i := slices.IndexFunc(tools, func(d definition) bool {
 		return strings.HasSuffix(d.name, "_"+tool) && strings.Contains(d.name, "glovebox") ||
 			d.name == tool && strings.Contains(d.namespace, "glovebox")
 	})
+	if i < 0 && bare {
+		i = slices.IndexFunc(tools, func(d definition) bool { return d.name == tool })
+	}
 	if i < 0 {
 		return definition{}, false
 	}

@@ -64,8 +64,9 @@ func (m *model) responses(w http.ResponseWriter, r *http.Request) {
 	}
 	call := m.next(req)
 
+	message, response := m.newID("msg"), m.newID("resp")
 	item := map[string]any{
-		"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+		"type": "message", "id": message, "role": "assistant", "status": "completed",
 		"content": []any{map[string]any{"type": "output_text", "text": "Done.", "annotations": []any{}}},
 	}
 	if call != nil {
@@ -77,8 +78,8 @@ func (m *model) responses(w http.ResponseWriter, r *http.Request) {
 			item["namespace"] = call.namespace
 		}
 	}
-	response := map[string]any{
-		"id": "resp_1", "object": "response", "created_at": 1, "model": in.Model, "status": "completed",
+	answer := map[string]any{
+		"id": response, "object": "response", "created_at": 1, "model": in.Model, "status": "completed",
 		"output": []any{item}, "parallel_tool_calls": false, "tools": []any{}, "tool_choice": "auto", "metadata": map[string]any{},
 		"error": nil, "incomplete_details": nil, "instructions": nil,
 		"usage": map[string]any{
@@ -87,7 +88,7 @@ func (m *model) responses(w http.ResponseWriter, r *http.Request) {
 		},
 	}
 	if !in.Stream {
-		writeJSON(w, response)
+		writeJSON(w, answer)
 		return
 	}
 	e := newEvents(w)
@@ -97,16 +98,16 @@ func (m *model) responses(w http.ResponseWriter, r *http.Request) {
 		sequence++
 		e.send(kind, fields)
 	}
-	send("response.created", map[string]any{"response": map[string]any{"id": "resp_1", "object": "response", "created_at": 1, "model": in.Model, "status": "in_progress", "output": []any{}}})
+	send("response.created", map[string]any{"response": map[string]any{"id": response, "object": "response", "created_at": 1, "model": in.Model, "status": "in_progress", "output": []any{}}})
 	send("response.output_item.added", map[string]any{"output_index": 0, "item": item})
 	if call == nil {
-		send("response.output_text.delta", map[string]any{"output_index": 0, "content_index": 0, "item_id": "msg_1", "delta": "Done."})
+		send("response.output_text.delta", map[string]any{"output_index": 0, "content_index": 0, "item_id": message, "delta": "Done."})
 	} else {
 		send("response.function_call_arguments.delta", map[string]any{"output_index": 0, "item_id": "fc_" + call.id, "delta": compactJSON(call.args)})
 		send("response.function_call_arguments.done", map[string]any{"output_index": 0, "item_id": "fc_" + call.id, "arguments": compactJSON(call.args)})
 	}
 	send("response.output_item.done", map[string]any{"output_index": 0, "item": item})
-	send("response.completed", map[string]any{"response": response})
+	send("response.completed", map[string]any{"response": answer})
 }
 
 // responsesTools returns the tools of an entry of the Responses API, which may be a
@@ -180,9 +181,10 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) {
 		}}}
 		reason = "tool_calls"
 	}
+	id := m.newID("chatcmpl")
 	completion := func(object, part string, message map[string]any, finish any) map[string]any {
 		return map[string]any{
-			"id": "chatcmpl_1", "object": object, "created": 1, "model": in.Model,
+			"id": id, "object": object, "created": 1, "model": in.Model,
 			"choices": []any{map[string]any{"index": 0, part: message, "finish_reason": finish}},
 			"usage":   map[string]any{"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
 		}

@@ -56,7 +56,7 @@ func newRow(t *testing.T, c client, version string, talk, late *model) row {
 		total += characters(talk.results[i].text)
 	}
 	r := row{
-		"client": c.title, "version": version, "API of its model": c.api,
+		"client": c.title, "version": c.module + " " + version, "API of its model": c.api,
 		"definitions of tools":    "at once",
 		"text":                    yes(strings.Contains(talk.of("state").text, "[ok, ")),
 		"JSON":                    yes(strings.Contains(talk.of("state").text, `"status"`)),
