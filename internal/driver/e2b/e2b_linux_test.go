@@ -136,7 +136,7 @@ func serve(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	api := e2bapi.New(e2bapi.Options{Engine: eng, Auth: users, Access: access, Log: slog.New(slog.DiscardHandler)})
+	api := e2bapi.New(e2bapi.Options{Engine: noVolumes{eng}, Auth: users, Access: access, Log: slog.New(slog.DiscardHandler)})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -234,3 +234,10 @@ func spec() *driver.Spec {
 }
 
 func TestDriver(t *testing.T) { drivertest.Run(t, harness) }
+
+// noVolumes is an engine whose volumes no request of the suite uses.
+type noVolumes struct{ *engine.Engine }
+
+func (noVolumes) Volume(context.Context, string) (e2bapi.Volume, error) {
+	return nil, sandbox.Errorf(sandbox.Unsupported, "there are no volumes")
+}
