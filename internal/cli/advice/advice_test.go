@@ -76,6 +76,7 @@ func TestCommandHints(t *testing.T) {
 // elsewhere are hints that no command meets: [Next] replaces them by their
 // verdict, or only tools, preview links and clients of a server get them.
 var elsewhere = []string{
+	"set the secret in the server's configuration, and restart the server",
 	"ask for a longer timeout, or split the work",
 	"use a template that has less, ask for as much, or accept it with --allow-unenforced …",
 	"make a sandbox with more memory, or process the data in smaller pieces",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/registries"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -117,7 +118,7 @@ func New(opts Options) (*Driver, error) {
 		runtime: opts.Runtime, inside: opts.Inside, outside: opts.Outside, network: container.CanNetwork(opts.Network), log: opts.Log,
 		conn: conn, state: state, boxes: boxes, volumes: volumes,
 	}
-	pulls := &pulls{registries: container.Registries{Allowed: opts.Registries, Lookup: opts.Lookup}, running: make(map[string]*pull)}
+	pulls := &pulls{registries: registries.Rules{Allowed: opts.Registries, Lookup: opts.Lookup}, running: make(map[string]*pull)}
 	return &Driver{
 		images:     &images{conn: conn, volumes: volumes, pulls: pulls},
 		workspaces: newWorkspaces(&opts, conn, l),

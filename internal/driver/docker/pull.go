@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/registries"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -26,7 +26,7 @@ type pull struct {
 // pulls are the running pulls of a container engine. Their methods are safe for
 // concurrent use.
 type pulls struct {
-	registries container.Registries
+	registries registries.Rules
 
 	mu      sync.Mutex
 	running map[string]*pull // by the name of the image; guarded by mu

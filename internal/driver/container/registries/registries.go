@@ -1,4 +1,9 @@
-package container
+// Package registries has the rules for the registries that a container platform
+// fetches images from.
+//
+// Drivers for container platforms import it. Its values need no Close, and are safe
+// for concurrent use.
+package registries
 
 import (
 	"context"
@@ -14,8 +19,8 @@ import (
 // dockerHub is the registry of names without a registry. Platforms know its hosts.
 const dockerHub = "docker.io"
 
-// Registries are the rules for the registries that a platform fetches images from.
-type Registries struct {
+// Rules are the rules of one platform.
+type Rules struct {
 	// Allowed are the only registries to fetch images from, like docker.io, at any
 	// address. If it is empty, all registries at public addresses are allowed.
 	Allowed []string
@@ -26,7 +31,7 @@ type Registries struct {
 // Check refuses an image of a registry that the operator does not allow. If the
 // operator lists no registries, it refuses registries without a public address,
 // unless anywhere is set.
-func (r *Registries) Check(ctx context.Context, image, registry string, anywhere bool) error {
+func (r *Rules) Check(ctx context.Context, image, registry string, anywhere bool) error {
 	if len(r.Allowed) > 0 {
 		if slices.ContainsFunc(r.Allowed, func(a string) bool { return strings.TrimPrefix(a, "index.") == registry }) {
 			return nil
@@ -43,7 +48,7 @@ func (r *Registries) Check(ctx context.Context, image, registry string, anywhere
 // checkPublic refuses a registry with an address that is not public. The platform
 // resolves the name again when it connects. A name whose addresses change in
 // between, and a redirect, are therefore left to the platform.
-func (r *Registries) checkPublic(ctx context.Context, registry string) error {
+func (r *Rules) checkPublic(ctx context.Context, registry string) error {
 	hostname := registry
 	if h, _, err := net.SplitHostPort(registry); err == nil {
 		hostname = h
