@@ -8,13 +8,14 @@ import (
 // variablePrefix begins the names of Glovebox's own environment variables.
 const variablePrefix = "GLOVEBOX_"
 
-// otherVariables are the variables of Glovebox's installers, containers, releases
+// otherVariables are the variables of Glovebox's terminals, installers, containers, releases
 // and tests. Load does not read them, but they are no mistakes.
 var otherVariables = []string{
 	"GLOVEBOX_INSTALL_DIR", "GLOVEBOX_RELEASES", "GLOVEBOX_VERSION", // install.sh, install.ps1
+	"GLOVEBOX_PICTURES",                             // package cli/screen
 	"GLOVEBOX_BIND", "GLOVEBOX_GID", "GLOVEBOX_UID", // deploy
 	"GLOVEBOX_RELEASE_KEY", "GLOVEBOX_RELEASE_PASSWORD", // release
-	"GLOVEBOX_BUN", "GLOVEBOX_NODES", "GLOVEBOX_PYTHONS", "GLOVEBOX_REQUIRE", "GLOVEBOX_SOAK", // tests
+	"GLOVEBOX_BUN", "GLOVEBOX_NODES", "GLOVEBOX_PYTHONS", "GLOVEBOX_REQUIRE", "GLOVEBOX_SOAK", "GLOVEBOX_URL", // tests
 }
 
 // testPrefixes begin the names of other variables of tests.

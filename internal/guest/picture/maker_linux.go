@@ -79,7 +79,9 @@ func (m *Maker) workApart(done <-chan struct{}, a *account.Account, args []strin
 		d.CloseAll()
 		return nil, rpc.Exhausted("open "+os.DevNull, err)
 	}
-	c, err := m.start(args, []string{"GOMAXPROCS=1"}, a, d)
+	// In a program with cgo, glibc reserves up to 128 MiB of addresses when another
+	// thread first allocates. That is all that the limit of addresses leaves.
+	c, err := m.start(args, []string{"GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}, a, d)
 	if err != nil {
 		return nil, rpc.Exhausted("start a process to shrink it", err)
 	}
