@@ -29,6 +29,20 @@ func (l Listeners) Close() error {
 	return errors.Join(errs...)
 }
 
+// ports returns the ports of the listeners that serve programs of sandboxes.
+func (l Listeners) ports() []string {
+	var list []string
+	for _, ln := range []net.Listener{l.MCP, l.E2B} {
+		if ln == nil {
+			continue
+		}
+		if _, port, err := net.SplitHostPort(ln.Addr().String()); err == nil {
+			list = append(list, port)
+		}
+	}
+	return list
+}
+
 // Listen opens the configured addresses. A socket from a service manager
 // replaces the first address.
 func (s *System) Listen(ctx context.Context) (Listeners, error) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -98,6 +99,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	if in := s.opts.Config.Server.SignIn; in.Enabled {
 		opts.SignIn = signin.New(signin.Options{
 			Auth: s.auth, Store: s.store, Log: s.log, Documents: in.Documents, Public: network.Public, Now: s.opts.now,
+			Domains: domains(s.ports.Domain(), s.opts.Config.Server.E2BDomain), Ports: lns.ports(),
 		})
 	}
 	opts.ServeMetrics = s.metrics != nil && lns.Metrics == nil
@@ -140,6 +142,17 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 		return err
 	}
 	return serveAll(ctx, doors)
+}
+
+// domains returns the domains in lower case that are set.
+func domains(names ...string) []string {
+	var list []string
+	for _, name := range names {
+		if name != "" {
+			list = append(list, strings.ToLower(name))
+		}
+	}
+	return list
 }
 
 // A door is an HTTP server with its listener.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/oauth2"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // TestSignIn lets a client in as MCP's specification describes: from the challenge
@@ -99,6 +101,30 @@ func TestSignIn(t *testing.T) {
 	}
 	if status, _, body := ask(t, base, tok.AccessToken); status != 200 || !strings.Contains(body, "run_code") {
 		t.Errorf("with the access token: %d %s", status, body)
+	}
+	tokens := &Tokens{store: sys.store, auth: sys.auth}
+	grants, err := tokens.Grants(t.Context())
+	if err != nil || len(grants) != 1 || grants[0].ClientName != "Test" || grants[0].Principal != "token:ada" {
+		t.Fatalf("the grants are %+v, %v", grants, err)
+	}
+	if _, err := tokens.EndGrant(t.Context(), grants[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _ := ask(t, base, tok.AccessToken); status != 401 {
+		t.Errorf("after the end of the grant: %d", status)
+	}
+	if _, err := tokens.EndGrant(t.Context(), grants[0].ID); sandbox.KindOf(err) != sandbox.NotFound {
+		t.Errorf("a second end: %v", err)
+	}
+	to, err = url.Parse(post(base).Header.Get("Location"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok, err = c.Exchange(t.Context(), to.Query().Get("code"), oauth2.VerifierOption(verifier)); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _ := ask(t, base, tok.AccessToken); status != 200 {
+		t.Errorf("with the access token of a new grant: %d", status)
 	}
 	if _, err := sys.auth.Revoke(t.Context(), "ada"); err != nil {
 		t.Fatal(err)

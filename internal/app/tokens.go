@@ -52,6 +52,23 @@ func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (stri
 // List returns every token, revoked ones too, oldest first.
 func (t *Tokens) List(ctx context.Context) ([]sandbox.Token, error) { return t.auth.List(ctx) }
 
+// Grants returns the permissions that people gave OAuth clients, oldest first.
+func (t *Tokens) Grants(ctx context.Context) ([]sandbox.Grant, error) { return t.store.Grants(ctx) }
+
+// EndGrant ends a grant. The error wraps [sandbox.NotFound] if there is none.
+func (t *Tokens) EndGrant(ctx context.Context, id string) (sandbox.Grant, error) {
+	list, err := t.store.Grants(ctx)
+	if err != nil {
+		return sandbox.Grant{}, err
+	}
+	for _, g := range list {
+		if g.ID == id {
+			return g, t.store.EndGrant(ctx, id)
+		}
+	}
+	return sandbox.Grant{}, sandbox.Errorf(sandbox.NotFound, "there is no client with the access %s", id)
+}
+
 // A Revoked is a token that was revoked.
 type Revoked struct {
 	sandbox.Token

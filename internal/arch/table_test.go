@@ -87,7 +87,7 @@ var table = []row{
 	{"statedir", "sandbox"},
 	{"operator", "control, driver, sandbox, store"},
 	{"auth", "atomicfile, sandbox"},
-	{"signin", "auth, sandbox"},
+	{"signin", "auth, fair, sandbox"},
 	{"hostfiles", "safepath, sandbox"},
 	{"mcpserver", "ansi, auth, fair, language, mcpserver/advice, mcpserver/answer, mcpserver/client, mcpserver/ledger, mcpserver/lost, mcpserver/profile, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
 	{"mcpserver/answer", "mcpserver/advice, sandbox"},

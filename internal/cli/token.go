@@ -24,7 +24,7 @@ of another name. A running server applies every change at once.`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.tokenCreateCommand(), p.tokenListCommand(), p.tokenRevokeCommand())
+	cmd.AddCommand(p.tokenCreateCommand(), p.tokenListCommand(), p.tokenClientsCommand(), p.tokenRevokeCommand())
 	return cmd
 }
 
@@ -176,7 +176,9 @@ also end the sessions and connections of the tokens, and the links to ports and
 files that their users made.
 
 Sandboxes of the tokens live on until their own limits end them, and their programs
-with them. With --stop, stop them. Workspaces stay.`,
+with them. With --stop, stop them. Workspaces stay.
+
+The ID of a client, from glovebox token clients, ends the access of that client only.`,
 		Example: `  glovebox token revoke ci
   glovebox token revoke dave --stop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -187,6 +189,10 @@ with them. With --stop, stop them. Workspaces stay.`,
 			var principals []sandbox.Principal // that have no valid token
 			err := p.withTokens(cmd, func(t *app.Tokens) error {
 				for _, name := range args {
+					if strings.HasPrefix(name, sandbox.GrantIDPrefix) {
+						errs = append(errs, p.endGrant(cmd.Context(), t, name))
+						continue
+					}
 					r, err := t.Revoke(cmd.Context(), name)
 					if errors.Is(err, sandbox.NotFound) {
 						err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no token %q", name), "list tokens with glovebox token list")

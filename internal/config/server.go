@@ -211,11 +211,13 @@ func (s *Server) validateSignIn() error {
 	}
 	if s.PublicURL != "" {
 		u, err := url.Parse(s.PublicURL)
-		if err == nil && (u.Scheme == "https" || sandbox.IsLoopback(u.Hostname())) {
+		if err == nil && u.Scheme == "https" {
 			return nil
 		}
-		return invalid(field, "is set, but server.public_url begins with http://, so tokens would travel unencrypted",
-			"serve HTTPS, with a proxy or server.tls_cert, and set server.public_url to the https:// URL")
+		if err != nil || !sandbox.IsLoopback(u.Hostname()) {
+			return invalid(field, "is set, but server.public_url begins with http://, so tokens would travel unencrypted",
+				"serve HTTPS, with a proxy or server.tls_cert, and set server.public_url to the https:// URL")
+		}
 	}
 	if host, _, err := net.SplitHostPort(s.Listen); s.TLSCert == "" && (err != nil || !sandbox.IsLoopback(host)) {
 		return invalid(field, fmt.Sprintf("is set, but the server listens at %s without HTTPS, so tokens would travel unencrypted", s.Listen),

@@ -142,7 +142,7 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 				Dial: func(ctx context.Context) (net.Conn, error) {
 					return s.opts.Ports.DialPort(ctx, principal, p.id, p.port)
 				},
-				Port: p.port, Prefix: p.prefix, Network: sb.Network,
+				Port: p.port, Prefix: p.prefix, Network: sb.Network, Plain: s.opts.SignIn != nil,
 				KeepAuthorization: byLink && !s.isOurs(r),
 				Refuse:            refusePort,
 			})

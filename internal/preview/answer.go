@@ -86,11 +86,17 @@ func (t *Target) protect(h http.Header, r *http.Request) {
 // allow-same-origin, the page has no origin.
 const sandboxed = "sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-scripts; "
 
+// plain is the sandbox directive for pages at the host name of a sign-in page.
+const plain = "sandbox allow-downloads; "
+
 // policy returns the Content-Security-Policy of the page. The page may access
 // itself and the destinations of the sandbox's network policy.
 func (t *Target) policy(host string) string {
 	var p string
-	if t.shared() {
+	switch {
+	case t.shared() && t.Plain:
+		p = plain
+	case t.shared():
 		p = sandboxed
 	}
 	others, all := sources(t.Network)

@@ -48,6 +48,9 @@ type Target struct {
 	// KeepAuthorization forwards the header Authorization, because it does not
 	// hold the client's credentials for this server.
 	KeepAuthorization bool
+	// Plain keeps pages on a shared host name from running code and from sending
+	// forms. People type tokens at such a host if it has a sign-in page.
+	Plain bool
 	// Host is the host, with or without a port, that the program sees in the Host
 	// header. Empty is localhost with the port.
 	Host string

@@ -40,8 +40,11 @@ type OAuthClient struct {
 	Created      time.Time `json:"created_at"`
 }
 
+// GrantIDPrefix begins the identifiers of grants.
+const GrantIDPrefix = "grt_"
+
 // NewGrantID returns a new grant identifier.
-func NewGrantID() string { return "grt_" + randomText() }
+func NewGrantID() string { return GrantIDPrefix + randomText() }
 
 // NewOAuthClientID returns a new client identifier.
 func NewOAuthClientID() string { return "cli_" + randomText() }

@@ -13,13 +13,15 @@ import (
 
 // A code is an authorization code that waits for its client.
 type code struct {
-	client    sandbox.OAuthClient
+	client    string // ID
+	name      string // of the client
 	redirect  string // the request's parameter; "" if it had none
 	challenge string
 	token     string // ID of the token with which the person signed in
 	scopes    []string
 	expires   time.Time
 	grant     string // ID of the grant that the code was exchanged for, or ""
+	replayed  bool   // whether the code was used again since
 }
 
 func (c *code) ends() time.Time { return c.expires }
@@ -44,7 +46,7 @@ type problem struct{ code, text string }
 // parse checks the parameters. An error is for the person: without a valid
 // redirect URI there is no way to the client. A problem is for the client.
 func (s *Server) parse(r *http.Request, q url.Values, base string) (*request, *problem, error) {
-	c, err := s.client(r.Context(), q.Get("client_id"))
+	c, err := s.client(r, q.Get("client_id"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,6 +60,9 @@ func (s *Server) parse(r *http.Request, q url.Values, base string) (*request, *p
 	}
 	if !redirects(c, req.redirect) {
 		return nil, nil, sandbox.Errorf(sandbox.Invalid, "redirect_uri: the client has not registered it")
+	}
+	if s.isOwn(req.redirect, base) {
+		return nil, nil, sandbox.Errorf(sandbox.Invalid, "redirect_uri: it leads to this server, which is no client")
 	}
 	for name, values := range q {
 		if len(values) > 1 && name != "resource" {
@@ -107,9 +112,18 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request, base string) 
 	if r.Method == http.MethodPost {
 		params = r.PostForm
 	}
+	// A person with a token is no stranger.
+	id, scopes, failed := s.signIn(r.Context(), r.PostForm.Get("token"), wanted(params.Get("scope")))
+	if failed != nil && !s.admit(w, r) {
+		return
+	}
 	req, wrong, err := s.parse(r, params, base)
 	if err != nil {
 		showError(w, sandbox.KindOf(err).HTTPStatus(), "The program cannot be let in: "+s.personal(err))
+		return
+	}
+	if wrong != nil && !req.isLocal() { // else, every link to this server could lead anywhere
+		showError(w, http.StatusBadRequest, "The request of the program at "+hostOf(req.redirect)+" is wrong: "+wrong.text)
 		return
 	}
 	if wrong != nil {
@@ -117,26 +131,23 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request, base string) 
 		return
 	}
 	if r.Method == http.MethodGet {
-		req.show(w, http.StatusOK, "")
+		req.show(w, http.StatusOK, base, "")
 		return
 	}
 	if params.Get("decision") != "allow" {
 		req.answer(w, r, base, url.Values{"error": {"access_denied"}, "error_description": {"the person refused"}})
 		return
 	}
-	id, scopes, err := s.signIn(r.Context(), params.Get("token"), wanted(req.Scope))
-	if err != nil {
-		req.show(w, sandbox.KindOf(err).HTTPStatus(), s.personal(err))
+	if failed != nil {
+		req.show(w, sandbox.KindOf(failed).HTTPStatus(), base, s.personal(failed))
 		return
 	}
 	secret := newSecret()
 	now := s.opts.Now()
-	if !s.codes.put(secret, &code{
-		client: req.Client, redirect: req.named, challenge: req.Challenge, token: id.Token, scopes: scopes, expires: now.Add(codeTTL),
-	}, now) {
-		req.answer(w, r, base, url.Values{"error": {"temporarily_unavailable"}, "error_description": {"too many sign-ins at the same time"}})
-		return
-	}
+	s.codes.put(secret, id.Token, &code{
+		client: req.Client.ID, name: req.Client.Name, redirect: req.named, challenge: req.Challenge,
+		token: id.Token, scopes: scopes, expires: now.Add(codeTTL),
+	}, now)
 	s.opts.Log.Info("sign-in allowed", "principal", id.Principal, "client", req.Client.Name, "redirect", hostOf(req.redirect))
 	req.answer(w, r, base, url.Values{"code": {secret}})
 }
@@ -177,27 +188,34 @@ func hostOf(uri string) string {
 	switch {
 	case err != nil:
 		return uri
-	case u.Scheme == "http" || u.Scheme == "https":
+	case isWeb(u):
 		return u.Host
 	}
-	return u.Scheme + ":"
+	return u.Scheme + "://" + u.Host
+}
+
+// isLocal reports whether the answer goes to a program that listens on the
+// person's machine.
+func (req *request) isLocal() bool {
+	u, err := url.Parse(req.redirect)
+	return err == nil && isWeb(u) && sandbox.IsLoopback(u.Hostname())
 }
 
 // show writes the page for the request.
-func (req *request) show(w http.ResponseWriter, status int, wrong string) {
+func (req *request) show(w http.ResponseWriter, status int, base, wrong string) {
 	u, err := url.Parse(req.redirect)
 	if err != nil {
 		showError(w, http.StatusBadRequest, "The program's address is not valid.")
 		return
 	}
-	// Browsers apply form-action also to the redirect after the form.
+	// Browsers apply form-action also to the redirect after the form. It has no
+	// notation for most loopback addresses.
 	target := u.Scheme + ":"
-	if u.Scheme == "http" || u.Scheme == "https" {
+	if isWeb(u) && !req.isLocal() {
 		target = u.Scheme + "://" + u.Host
 	}
-	local := u.Scheme == "http" && sandbox.IsLoopback(u.Hostname()) || u.Scheme != "http" && u.Scheme != "https"
 	page{
-		Action: authorizePath, Client: req.Client.Name, Wrong: wrong, Local: local, Place: hostOf(req.redirect),
+		Action: base + authorizePath, Client: req.Client.Name, Wrong: wrong, Local: req.isLocal(), Place: hostOf(req.redirect),
 		Rights: rights(wanted(req.Scope)),
 		Hidden: []hidden{
 			{"response_type", "code"}, {"client_id", req.Client.ID}, {"redirect_uri", req.named}, {"state", req.State}, {"scope", req.Scope},

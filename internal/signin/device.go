@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // A device is a client without a browser that waits for a person to type its user
 // code (RFC 8628).
 type device struct {
-	client  sandbox.OAuthClient
+	client  string // ID
+	name    string // of the client
 	user    string // user code, without the dash
 	scopes  []auth.Scope
 	expires time.Time
@@ -60,7 +62,10 @@ func (s *Server) beginDevice(w http.ResponseWriter, r *http.Request, base string
 	if !readForm(w, r) {
 		return
 	}
-	c, err := s.client(r.Context(), r.PostForm.Get("client_id"))
+	if !s.admit(w, r) {
+		return
+	}
+	c, err := s.client(r, r.PostForm.Get("client_id"))
 	if err != nil {
 		refuse(w, http.StatusBadRequest, "invalid_client", s.personal(err))
 		return
@@ -76,10 +81,9 @@ func (s *Server) beginDevice(w http.ResponseWriter, r *http.Request, base string
 		return
 	}
 	secret, now := newSecret(), s.opts.Now()
-	if !s.devices.put(secret, &device{client: c, user: user, scopes: scopes, expires: now.Add(deviceTTL), interval: pollEvery}, now) {
-		refuse(w, http.StatusServiceUnavailable, "temporarily_unavailable", "too many devices sign in at the same time; try again later")
-		return
-	}
+	s.devices.put(secret, string(fair.AddressOf(r.RemoteAddr)), &device{
+		client: c.ID, name: c.Name, user: user, scopes: scopes, expires: now.Add(deviceTTL), interval: pollEvery,
+	}, now)
 	shown := user[:userLength/2] + "-" + user[userLength/2:]
 	writeJSON(w, http.StatusOK, map[string]any{
 		"device_code":               secret,
@@ -101,14 +105,14 @@ func (s *Server) pollDevice(w http.ResponseWriter, r *http.Request) {
 	now := s.opts.Now()
 	s.devices.use(r.PostForm.Get("device_code"), now, func(d *device) bool {
 		switch {
-		case d.client.ID != r.PostForm.Get("client_id"):
+		case d.client != r.PostForm.Get("client_id"):
 			failure, text = "invalid_grant", "the device code is another client's"
 			return true
 		case d.decided && d.token == "":
 			failure, text = "access_denied", "the person refused"
 			return false
 		case d.decided:
-			grant = &sandbox.Grant{ID: sandbox.NewGrantID(), TokenID: d.token, ClientID: d.client.ID, ClientName: d.client.Name, Scopes: d.granted}
+			grant = &sandbox.Grant{ID: sandbox.NewGrantID(), TokenID: d.token, ClientID: d.client, ClientName: d.name, Scopes: d.granted}
 			return false
 		case now.Sub(d.polled) < d.interval-time.Second: // the network delays requests differently
 			d.interval += pollEvery
@@ -123,17 +127,22 @@ func (s *Server) pollDevice(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, failure, text)
 		return
 	}
-	s.grant(w, r, *grant)
+	s.grant(w, r, *grant, func() bool { return false })
 }
 
 // devicePage serves the page on which a person types a user code.
-func (s *Server) devicePage(w http.ResponseWriter, r *http.Request, _ string) {
+func (s *Server) devicePage(w http.ResponseWriter, r *http.Request, base string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		wrongMethod(w, "GET, POST")
 		return
 	}
 	if err := r.ParseForm(); err != nil {
 		showError(w, http.StatusBadRequest, "The request cannot be read.")
+		return
+	}
+	// A person with a token is no stranger.
+	id, _, failed := s.signIn(r.Context(), r.PostForm.Get("token"), offered)
+	if failed != nil && !s.admit(w, r) {
 		return
 	}
 	user := normalise(r.Form.Get("user_code"))
@@ -148,14 +157,14 @@ func (s *Server) devicePage(w http.ResponseWriter, r *http.Request, _ string) {
 	})
 	switch {
 	case user == "":
-		page{Action: devicePath, AskCode: true}.show(w, http.StatusOK, "")
+		page{Action: base + devicePath, AskCode: true}.show(w, http.StatusOK, "")
 		return
 	case found == nil:
-		page{Action: devicePath, AskCode: true, Wrong: "No device waits with this code. Codes end after ten minutes."}.show(w, http.StatusNotFound, "")
+		page{Action: base + devicePath, AskCode: true, Wrong: "No device waits with this code. Codes end after ten minutes."}.show(w, http.StatusNotFound, "")
 		return
 	}
 	p := page{
-		Action: devicePath, Client: found.client.Name, Code: user[:userLength/2] + "-" + user[userLength/2:], Rights: rights(found.scopes),
+		Action: base + devicePath, Client: found.name, Code: user[:userLength/2] + "-" + user[userLength/2:], Rights: rights(found.scopes),
 		Hidden: []hidden{{"user_code", user}},
 	}
 	if r.Method == http.MethodGet || r.PostForm.Get("decision") == "" {
@@ -167,14 +176,16 @@ func (s *Server) devicePage(w http.ResponseWriter, r *http.Request, _ string) {
 		granted []string
 	)
 	if r.PostForm.Get("decision") == "allow" {
-		id, scopes, err := s.signIn(r.Context(), r.PostForm.Get("token"), found.scopes)
-		if err != nil {
-			p.Wrong = s.personal(err)
-			p.show(w, sandbox.KindOf(err).HTTPStatus(), "")
+		if failed == nil {
+			id, granted, failed = s.signIn(r.Context(), r.PostForm.Get("token"), found.scopes)
+		}
+		if failed != nil {
+			p.Wrong = s.personal(failed)
+			p.show(w, sandbox.KindOf(failed).HTTPStatus(), "")
 			return
 		}
-		token, granted = id.Token, scopes
-		s.opts.Log.Info("sign-in allowed", "principal", id.Principal, "client", found.client.Name, "device", true)
+		token = id.Token
+		s.opts.Log.Info("sign-in allowed", "principal", id.Principal, "client", found.name, "device", true)
 	}
 	decided := false
 	s.devices.find(now, func(d *device) bool {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -23,30 +23,32 @@ const (
 	documentTimeout = 5 * time.Second
 	maxDocument     = 64 << 10
 	documentTTL     = time.Hour
-	maxDocuments    = 200
-	// Fetches for all callers together, of any client ID that a caller invents.
-	fetchesPerSecond, fetchBurst = 1, 20
+	// keepDocument is how long an old document counts while its host does not
+	// answer.
+	keepDocument = 24 * time.Hour
+	maxDocuments = 200
 )
 
 // documents fetches client ID metadata documents, and keeps them for a while.
 type documents struct {
 	web   *http.Client
 	now   func() time.Time
-	limit *rate.Limiter
+	log   *slog.Logger
+	limit *limits // fetches, by the address of the stranger who causes them
 
 	mu    sync.Mutex
 	known map[string]document // client ID -> document
 }
 
 type document struct {
-	client sandbox.OAuthClient
-	until  time.Time
+	client  sandbox.OAuthClient
+	fetched time.Time
 }
 
 // newDocuments returns documents that connects only to addresses that public
 // allows. Otherwise a caller could make the server send requests into the networks
 // of its machine.
-func newDocuments(public func(netip.Addr) bool, now func() time.Time) *documents {
+func newDocuments(public func(netip.Addr) bool, now func() time.Time, log *slog.Logger) *documents {
 	dialer := &net.Dialer{
 		Timeout: documentTimeout,
 		// Control sees the address after the name's resolution.
@@ -60,7 +62,8 @@ func newDocuments(public func(netip.Addr) bool, now func() time.Time) *documents
 	}
 	return &documents{
 		now:   now,
-		limit: rate.NewLimiter(fetchesPerSecond, fetchBurst),
+		log:   log,
+		limit: newLimits(documentEvery, documentBurst),
 		known: map[string]document{},
 		web: &http.Client{
 			Timeout: documentTimeout,
@@ -72,8 +75,9 @@ func newDocuments(public func(netip.Addr) bool, now func() time.Time) *documents
 	}
 }
 
-// client returns the client that is identified by the URL of its document.
-func (d *documents) client(ctx context.Context, id string) (sandbox.OAuthClient, error) {
+// client returns the client that is identified by the URL of its document, for a
+// stranger at an address.
+func (d *documents) client(ctx context.Context, stranger, id string) (sandbox.OAuthClient, error) {
 	u, err := url.Parse(id)
 	if err != nil || len(id) > maxURI || u.Host == "" || u.Port() != "" || u.User != nil || u.Fragment != "" || u.Path == "" || u.Path == "/" {
 		return sandbox.OAuthClient{}, sandbox.Errorf(sandbox.Invalid, "client_id: not the URL of a metadata document")
@@ -81,23 +85,43 @@ func (d *documents) client(ctx context.Context, id string) (sandbox.OAuthClient,
 	d.mu.Lock()
 	known, ok := d.known[id]
 	d.mu.Unlock()
-	if ok && d.now().Before(known.until) {
+	age := d.now().Sub(known.fetched)
+	if ok && age < documentTTL {
 		return known.client, nil
 	}
-	if !d.limit.Allow() {
+	if !d.limit.allow(stranger) {
+		if ok && age < keepDocument {
+			return known.client, nil
+		}
 		return sandbox.OAuthClient{}, sandbox.Errorf(sandbox.Unavailable, "client_id: too many documents were fetched; try again in a few seconds")
 	}
 	c, err := d.fetch(ctx, id)
+	if errors.Is(err, sandbox.Unavailable) && ok && age < keepDocument {
+		return known.client, nil
+	}
 	if err != nil {
 		return c, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.known) >= maxDocuments {
-		clear(d.known)
+		oldest := id
+		for other, doc := range d.known {
+			if was, ok := d.known[oldest]; !ok || doc.fetched.Before(was.fetched) {
+				oldest = other
+			}
+		}
+		delete(d.known, oldest)
 	}
-	d.known[id] = document{client: c, until: d.now().Add(documentTTL)}
+	d.known[id] = document{client: c, fetched: d.now()}
 	return c, nil
+}
+
+// unreachable returns the error for a document that cannot be fetched. The stranger
+// does not learn the cause, which describes the networks of this machine.
+func (d *documents) unreachable(id string, cause error) error {
+	d.log.Info("fetch the metadata document of a client", "client", id, "error", cause)
+	return sandbox.Errorf(sandbox.Unavailable, "client_id: the client's metadata document cannot be fetched")
 }
 
 func (d *documents) fetch(ctx context.Context, id string) (c sandbox.OAuthClient, err error) {
@@ -108,15 +132,15 @@ func (d *documents) fetch(ctx context.Context, id string) (c sandbox.OAuthClient
 	req.Header.Set("Accept", "application/json")
 	res, err := d.web.Do(req)
 	if err != nil {
-		return c, sandbox.Errorf(sandbox.Unavailable, "client_id: the client's metadata document cannot be fetched: %w", err)
+		return c, d.unreachable(id, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxDocument+1))
 	switch {
 	case err != nil:
-		return c, sandbox.Errorf(sandbox.Unavailable, "client_id: the client's metadata document cannot be read: %w", err)
+		return c, d.unreachable(id, err)
 	case res.StatusCode != http.StatusOK:
-		return c, sandbox.Errorf(sandbox.Unavailable, "client_id: the client's metadata document has the status %d", res.StatusCode)
+		return c, d.unreachable(id, fmt.Errorf("status %d", res.StatusCode))
 	case len(body) > maxDocument:
 		return c, sandbox.Errorf(sandbox.Invalid, "client_id: the client's metadata document is larger than %d bytes", maxDocument)
 	}

@@ -3,6 +3,7 @@ package signin
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,8 +41,8 @@ func TestDocuments(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	now := time.Now()
-	d := newDocuments(func(netip.Addr) bool { return true }, func() time.Time { return now })
-	d.limit.SetLimit(1000)
+	d := newDocuments(func(netip.Addr) bool { return true }, func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	d.limit.burst = 1000
 	d.web = srv.Client() // has the certificate, and dials the test's server for every name below example.com
 	d.web.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	dial := d.web.Transport.(*http.Transport)
@@ -53,21 +54,31 @@ func TestDocuments(t *testing.T) {
 		"/good": "", "/other": sandbox.Invalid, "/secret": sandbox.Invalid, "/script": sandbox.Invalid, "/long": sandbox.Invalid,
 		"/moved": sandbox.Unavailable, "/missing": sandbox.Unavailable, "": sandbox.Invalid, "/": sandbox.Invalid,
 	} {
-		c, err := d.client(t.Context(), "https://client.example"+path)
+		c, err := d.client(t.Context(), "a", "https://client.example"+path)
 		if want == "" && (err != nil || c.Name != "Good" || c.ID != "https://client.example/good") || want != "" && sandbox.KindOf(err) != want {
 			t.Errorf("%q: %+v, %v, want %q", path, c, err, want)
 		}
 	}
 	before := fetched
-	if _, err := d.client(t.Context(), "https://client.example/good"); err != nil || fetched != before {
+	if _, err := d.client(t.Context(), "a", "https://client.example/good"); err != nil || fetched != before {
 		t.Errorf("a known document: %v, fetched %d times", err, fetched-before)
 	}
 	now = now.Add(documentTTL)
-	if _, err := d.client(t.Context(), "https://client.example/good"); err != nil || fetched != before+1 {
+	if _, err := d.client(t.Context(), "a", "https://client.example/good"); err != nil || fetched != before+1 {
 		t.Errorf("an old document: %v, fetched %d times", err, fetched-before)
 	}
+	// While the host does not answer, an old document counts for a day.
+	srv.Close()
+	now = now.Add(documentTTL)
+	if _, err := d.client(t.Context(), "a", "https://client.example/good"); err != nil {
+		t.Errorf("an old document of a host that does not answer: %v", err)
+	}
+	now = now.Add(keepDocument)
+	if _, err := d.client(t.Context(), "a", "https://client.example/good"); sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("a document that is too old: %v", err)
+	}
 	for _, id := range []string{"https://client.example:8443/good", "https://user@client.example/good", "https://client.example/good#x"} {
-		if _, err := d.client(t.Context(), id); sandbox.KindOf(err) != sandbox.Invalid {
+		if _, err := d.client(t.Context(), "a", id); sandbox.KindOf(err) != sandbox.Invalid {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
@@ -75,12 +86,24 @@ func TestDocuments(t *testing.T) {
 
 // TestDocumentsOnlyFromPublic names addresses to which the server must not connect.
 func TestDocumentsOnlyFromPublic(t *testing.T) {
-	d := newDocuments(func(a netip.Addr) bool { return sandbox.Public(a) }, time.Now)
+	var log strings.Builder
+	d := newDocuments(func(a netip.Addr) bool { return sandbox.Public(a) }, time.Now, slog.New(slog.NewTextHandler(&log, nil)))
 	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "0.0.0.0"} {
-		_, err := d.client(t.Context(), "https://"+host+"/client.json")
-		if sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "not public") {
-			t.Errorf("%s: %v", host, err)
+		log.Reset()
+		_, err := d.client(t.Context(), "a", "https://"+host+"/client.json")
+		// The stranger does not learn the cause.
+		if sandbox.KindOf(err) != sandbox.Unavailable || !strings.HasSuffix(err.Error(), "cannot be fetched") || !strings.Contains(log.String(), "not public") {
+			t.Errorf("%s: %v, log %s", host, err, log.String())
 		}
+	}
+	for range documentBurst {
+		_, _ = d.client(t.Context(), "b", "https://127.0.0.1/client.json")
+	}
+	if _, err := d.client(t.Context(), "b", "https://127.0.0.1/client.json"); err == nil || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("the fetches of a stranger are not bounded: %v", err)
+	}
+	if _, err := d.client(t.Context(), "c", "https://127.0.0.1/client.json"); err == nil || strings.Contains(err.Error(), "too many") {
+		t.Errorf("one stranger takes the fetches of another: %v", err)
 	}
 }
 

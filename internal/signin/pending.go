@@ -9,10 +9,20 @@ import (
 )
 
 // A pending is a bounded set of secrets that wait for a client, with a value each.
-// It keeps only the hash of a secret. The zero value is empty.
+// It keeps only the hash of a secret. Each value has an owner: a person, or the
+// address of a stranger. The oldest value makes room: of the same owner if that has
+// maxOfOwner, or of the owner with the most values. The zero value is empty.
 type pending[T interface{ ends() time.Time }] struct {
-	mu  sync.Mutex
-	set map[[32]byte]T
+	mu     sync.Mutex
+	set    map[[32]byte]*entry[T]
+	owners map[string]int // number of values
+	count  uint64         // of all values ever
+}
+
+type entry[T any] struct {
+	value T
+	owner string
+	order uint64
 }
 
 // newSecret returns 256 random bits as text.
@@ -22,26 +32,66 @@ func newSecret() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// put adds a value, and reports whether there was room for it. It removes values
-// that have ended.
-func (p *pending[T]) put(secret string, v T, now time.Time) bool {
+// put adds a value.
+func (p *pending[T]) put(secret, owner string, v T, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.set == nil {
+		p.set, p.owners = map[[32]byte]*entry[T]{}, map[string]int{}
+	}
+	if p.owners[owner] >= maxOfOwner {
+		p.removeOldest(owner)
+	}
 	if len(p.set) >= maxPending {
-		for key, old := range p.set {
-			if !now.Before(old.ends()) {
-				delete(p.set, key)
+		for key, e := range p.set {
+			if !now.Before(e.value.ends()) {
+				p.remove(key)
 			}
 		}
 	}
 	if len(p.set) >= maxPending {
-		return false
+		most := ""
+		for o, n := range p.owners {
+			if n > p.owners[most] {
+				most = o
+			}
+		}
+		p.removeOldest(most)
 	}
-	if p.set == nil {
-		p.set = map[[32]byte]T{}
+	p.count++
+	p.owners[owner]++
+	p.set[sha256.Sum256([]byte(secret))] = &entry[T]{v, owner, p.count}
+}
+
+func (p *pending[T]) removeOldest(owner string) {
+	var (
+		oldest [32]byte
+		order  uint64
+	)
+	for key, e := range p.set {
+		if e.owner == owner && (order == 0 || e.order < order) {
+			oldest, order = key, e.order
+		}
 	}
-	p.set[sha256.Sum256([]byte(secret))] = v
-	return true
+	p.remove(oldest)
+}
+
+func (p *pending[T]) remove(key [32]byte) {
+	e := p.set[key]
+	if e == nil {
+		return
+	}
+	delete(p.set, key)
+	if p.owners[e.owner]--; p.owners[e.owner] == 0 {
+		delete(p.owners, e.owner)
+	}
+}
+
+// has reports whether a secret is in the set.
+func (p *pending[T]) has(secret string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.set[sha256.Sum256([]byte(secret))] != nil
 }
 
 // use calls f with the value of a secret, while no other call uses the set. It
@@ -51,12 +101,12 @@ func (p *pending[T]) use(secret string, now time.Time, f func(T) (keep bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := sha256.Sum256([]byte(secret))
-	v, ok := p.set[key]
-	if !ok {
+	e := p.set[key]
+	if e == nil {
 		return
 	}
-	if !now.Before(v.ends()) || !f(v) {
-		delete(p.set, key)
+	if !now.Before(e.value.ends()) || !f(e.value) {
+		p.remove(key)
 	}
 }
 
@@ -64,8 +114,8 @@ func (p *pending[T]) use(secret string, now time.Time, f func(T) (keep bool)) {
 func (p *pending[T]) find(now time.Time, f func(T) (found bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, v := range p.set {
-		if now.Before(v.ends()) && f(v) {
+	for _, e := range p.set {
+		if now.Before(e.value.ends()) && f(e.value) {
 			return
 		}
 	}

@@ -27,9 +27,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -42,7 +41,7 @@ type Verifier interface {
 type Store interface {
 	PutOAuthClient(ctx context.Context, c sandbox.OAuthClient, most int) error
 	OAuthClient(ctx context.Context, id string) (sandbox.OAuthClient, error)
-	PutGrant(ctx context.Context, g sandbox.Grant, tokens ...sandbox.GrantToken) error
+	PutGrant(ctx context.Context, g sandbox.Grant, most int, tokens ...sandbox.GrantToken) error
 	GrantToken(ctx context.Context, hash [32]byte, refresh bool) (sandbox.Grant, sandbox.GrantToken, error)
 	RenewGrant(ctx context.Context, old [32]byte, grant string, since, expires time.Time, tokens ...sandbox.GrantToken) (bool, error)
 	EndGrant(ctx context.Context, id string) error
@@ -58,6 +57,11 @@ type Options struct {
 	// addresses that Public allows.
 	Documents bool
 	Public    func(netip.Addr) bool
+	// Domains are the domains, and Ports the loopback ports, at which this server
+	// serves programs of sandboxes. No client may have a redirect URI there, nor at
+	// the server's own host.
+	Domains []string
+	Ports   []string
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
@@ -77,13 +81,18 @@ const (
 // The bounds.
 const (
 	maxClients = 1000
+	maxGrants  = 50   // of one token
 	maxPending = 1000 // codes, and device codes, each
+	maxOfOwner = 20   // of one person, or of one address
 	maxForm    = 64 << 10
 	// bodyTimeout bounds how long a request's body takes to arrive.
 	bodyTimeout = 10 * time.Second
-	// Requests of all callers together, before any of them has authenticated.
-	requestsPerSecond, requestBurst           = 50, 200
-	registrationsPerSecond, registrationBurst = 1, 60
+	// Strangers are counted by address, and the clients of a grant by grant.
+	// Behind a proxy, all strangers have one address.
+	requestEvery, requestBurst   = 50 * time.Millisecond, 200
+	registerEvery, registerBurst = 2 * time.Second, 60
+	documentEvery, documentBurst = 10 * time.Second, 10
+	grantEvery, grantBurst       = time.Second, 60
 )
 
 // A Server is an authorization server.
@@ -92,8 +101,9 @@ type Server struct {
 	documents *documents
 	codes     pending[*code]
 	devices   pending[*device]
-	requests  *rate.Limiter
-	register  *rate.Limiter
+	strangers *limits // requests, by address
+	register  *limits // registrations, by address
+	clients   *limits // requests with a known token, by grant
 }
 
 // New returns a Server.
@@ -102,12 +112,13 @@ func New(o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{
-		opts:     o,
-		requests: rate.NewLimiter(requestsPerSecond, requestBurst),
-		register: rate.NewLimiter(registrationsPerSecond, registrationBurst),
+		opts:      o,
+		strangers: newLimits(requestEvery, requestBurst),
+		register:  newLimits(registerEvery, registerBurst),
+		clients:   newLimits(grantEvery, grantBurst),
 	}
 	if o.Documents {
-		s.documents = newDocuments(o.Public, o.Now)
+		s.documents = newDocuments(o.Public, o.Now, o.Log)
 	}
 	return s
 }
@@ -142,10 +153,6 @@ func (s *Server) Handlers(base func(*http.Request) string) map[string]http.Handl
 	} {
 		handlers[path] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "no-store")
-			if !s.requests.Allow() {
-				refuse(w, http.StatusTooManyRequests, "temporarily_unavailable", "too many requests; try again in a second")
-				return
-			}
 			// The connection is not used again if a body is late.
 			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 				s.opts.Log.Debug("set the deadline of a sign-in request", "error", err)
@@ -155,6 +162,16 @@ func (s *Server) Handlers(base func(*http.Request) string) map[string]http.Handl
 		})
 	}
 	return handlers
+}
+
+// admit reports whether a request of a stranger may pass, by its address, or answers
+// that there are too many.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
+	if s.strangers.allow(string(fair.AddressOf(r.RemoteAddr))) {
+		return true
+	}
+	refuse(w, http.StatusTooManyRequests, "temporarily_unavailable", "too many requests; try again in a second")
+	return false
 }
 
 // metadata answers with the metadata of RFC 8414.

@@ -53,7 +53,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.token, w.id = text, tok.ID
-	w.server = New(Options{Auth: w.auth, Store: w.store, Log: slog.New(slog.DiscardHandler), Now: clock})
+	w.server = New(Options{Auth: w.auth, Store: w.store, Log: slog.New(slog.DiscardHandler), Now: clock, Domains: []string{"preview.example"}, Ports: []string{"4444"}})
 	mux := http.NewServeMux()
 	for path, h := range w.server.Handlers(func(*http.Request) string { return w.url }) {
 		mux.Handle(path, h)
@@ -257,6 +257,7 @@ func TestRefusedAtPage(t *testing.T) {
 		"another query":       {map[string]string{"redirect_uri": redirectURI + "?a=b"}, 400, "has not registered"},
 		"localhost":           {map[string]string{"redirect_uri": "http://localhost:1234/callback"}, 400, "has not registered"},
 		"none of two":         {map[string]string{"redirect_uri": ""}, 400, "has not registered"},
+		"wrong for a website": {map[string]string{"code_challenge": "", "redirect_uri": "https://app.example/cb"}, 400, "app.example"},
 		"no PKCE":             {map[string]string{"code_challenge": ""}, 303, "invalid_request"},
 		"plain PKCE":          {map[string]string{"code_challenge_method": "plain"}, 303, "invalid_request"},
 		"implicit":            {map[string]string{"response_type": "token"}, 303, "unsupported_response_type"},
@@ -293,6 +294,88 @@ func TestRefusedAtPage(t *testing.T) {
 		if strings.Contains(page, "Tester <b>") {
 			t.Errorf("%s: the client's name is HTML in the page", name)
 		}
+	}
+}
+
+// TestRedirectsToThisServer names redirect URIs at which programs of sandboxes may
+// listen.
+func TestRedirectsToThisServer(t *testing.T) {
+	w := newWorld(t)
+	for uri, own := range map[string]bool{
+		"/ports/sbx/3000/cb": true, "http://localhost:4444/cb": true, "https://3000-sbx.preview.example/cb": true, "https://preview.example/cb": true,
+		"http://localhost:5555/cb": false, "https://preview.example.com/cb": false, "cursor://preview.example/cb": false,
+	} {
+		if strings.HasPrefix(uri, "/") {
+			uri = w.url + uri
+		}
+		status, _, page := w.do(http.MethodGet, authorizePath, url.Values{
+			"response_type": {"code"}, "client_id": {w.register(uri)}, "redirect_uri": {uri},
+			"code_challenge": {oauth2.S256ChallengeFromVerifier("v")}, "code_challenge_method": {"S256"},
+		})
+		if refused := status == 400 && strings.Contains(page, "leads to this server"); refused != own || !own && status != 200 {
+			t.Errorf("%s: %d %s", uri, status, page)
+		}
+	}
+	for base, own := range map[string]bool{"https://box.example": true, "https://BOX.example:8443/glovebox": true, "https://other.example": false} {
+		if got := w.server.isOwn("https://box.example/ports/sbx/3000/cb", base); got != own {
+			t.Errorf("%s: %v", base, got)
+		}
+	}
+}
+
+// TestStrangersAreBounded has a stranger send as much as it can. A client that is
+// signed in, and a person with a token, go on.
+func TestStrangersAreBounded(t *testing.T) {
+	w := newWorld(t)
+	client := w.register(redirectURI)
+	tok := w.signIn(client)
+	verifier := oauth2.GenerateVerifier()
+	refused := 0
+	for range requestBurst + 100 {
+		if status, _, _ := w.do(http.MethodGet, devicePath, nil); status == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Fatal("requests of strangers are not bounded")
+	}
+	if _, err := w.config(client).TokenSource(t.Context(), &oauth2.Token{RefreshToken: tok.RefreshToken}).Token(); err != nil {
+		t.Errorf("a refresh: %v", err)
+	}
+	form := url.Values{
+		"response_type": {"code"}, "client_id": {client}, "redirect_uri": {redirectURI}, "decision": {"allow"}, "token": {w.token},
+		"code_challenge": {oauth2.S256ChallengeFromVerifier(verifier)}, "code_challenge_method": {"S256"},
+	}
+	status, header, page := w.do(http.MethodPost, authorizePath, form)
+	if status != 303 {
+		t.Fatalf("a person with a token: %d %s", status, page)
+	}
+	to, err := url.Parse(header.Get("Location"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.config(client).Exchange(t.Context(), to.Query().Get("code"), oauth2.VerifierOption(verifier)); err != nil {
+		t.Errorf("the exchange of a code: %v", err)
+	}
+}
+
+// TestGrantsAreBounded has one token allow more clients than it may.
+func TestGrantsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	put := func(id string) {
+		t.Helper()
+		w.now = w.now.Add(time.Second)
+		g := sandbox.Grant{ID: id, TokenID: w.id, ClientID: "cli", Created: w.now, Expires: w.now.Add(grantTTL)}
+		if err := w.store.PutGrant(t.Context(), g, 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		put(id)
+	}
+	list, err := w.store.Grants(t.Context())
+	if err != nil || len(list) != 3 || list[0].ID != "b" || list[2].ID != "d" {
+		t.Errorf("the grants are %+v, %v", list, err)
 	}
 }
 
@@ -580,6 +663,9 @@ func TestRegistration(t *testing.T) {
 	w := newWorld(t)
 	for uri, ok := range map[string]bool{
 		"https://app.example/cb": true, "http://localhost:1/cb": true, "http://[::1]/cb": true, "http://127.0.0.1/": true,
+		"https://claud\u0435.ai/cb": false, "https://evil%E2%80%8Bx.com/cb": false, "https://evil.com;sandbox/cb": false, "https://EVIL.example/": false,
+		"https://[fe80::1%25eth0]/cb": false, "https://a..b/cb": false, "https://xn--claud-6ta.ai/cb": true,
+		"googlechromes://evil.com/cb": false, "x-safari-https://evil.com/cb": false, "microsoft-edge://evil.com": false, "intent://evil.com": false,
 		"cursor://anysphere.cursor-retrieval/oauth/callback": true, "com.example.app:/cb": true,
 		"http://app.example/cb": false, "javascript:alert(1)": false, "JavaScript://%0aalert(1)": false, "data:text/html,x": false,
 		"https://app.example/cb#f": false, "https://user@app.example/": false, "//app.example": false, "": false, "https:///cb": false,
@@ -604,7 +690,7 @@ func TestRegistration(t *testing.T) {
 	}
 	// Registrations of strangers are bounded.
 	refused := 0
-	for range registrationBurst + 10 {
+	for range registerBurst + 10 {
 		res, err := http.Post(w.url+registerPath, "application/json", strings.NewReader(`{"redirect_uris":["https://a.example/"]}`))
 		if err != nil {
 			t.Fatal(err)
@@ -644,16 +730,25 @@ func TestClientsAreBounded(t *testing.T) {
 func TestPendingIsBounded(t *testing.T) {
 	now := time.Now()
 	var p pending[*code]
+	put := func(owner string, n int) {
+		p.put(fmt.Sprint(owner, n), owner, &code{expires: now.Add(time.Minute)}, now)
+	}
+	for n := range maxOfOwner + 5 { // the oldest of one owner make room
+		put("a", n)
+	}
+	if len(p.set) != maxOfOwner || p.has("a0") || p.has("a4") || !p.has("a5") {
+		t.Errorf("one owner has %d values", len(p.set))
+	}
 	for n := range maxPending {
-		if !p.put(fmt.Sprint(n), &code{expires: now.Add(time.Minute)}, now) {
-			t.Fatalf("no room for number %d", n)
-		}
+		put(fmt.Sprint("stranger ", n), 0)
 	}
-	if p.put("more", &code{expires: now.Add(time.Minute)}, now) {
-		t.Error("the set grows beyond its bound")
+	if len(p.set) != maxPending || p.owners["a"] != 1 || !p.has(fmt.Sprint("a", maxOfOwner+4)) {
+		t.Errorf("there are %d values, %d of the owner with the most", len(p.set), p.owners["a"])
 	}
-	if later := now.Add(time.Minute); !p.put("more", &code{expires: later.Add(time.Minute)}, later) || len(p.set) != 1 {
-		t.Errorf("values that have ended stay: %d", len(p.set))
+	now = now.Add(time.Minute)
+	put("b", 0)
+	if len(p.set) != 1 || len(p.owners) != 1 {
+		t.Errorf("values that have ended stay: %d of %d owners", len(p.set), len(p.owners))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -23,6 +24,9 @@ const (
 // token serves the token endpoint.
 func (s *Server) token(w http.ResponseWriter, r *http.Request, base string) {
 	if !readForm(w, r) {
+		return
+	}
+	if !s.knows(r) && !s.admit(w, r) {
 		return
 	}
 	for _, resource := range r.PostForm["resource"] {
@@ -45,6 +49,28 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request, base string) {
 	default:
 		refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be "+grantCode+", "+grantRefresh+" or "+grantDevice)
 	}
+}
+
+// knows reports whether a request has a secret that this server made, and that was
+// not used too often. Strangers cannot keep its client from using it.
+func (s *Server) knows(r *http.Request) bool {
+	form := r.PostForm
+	if secret := form.Get("code"); secret != "" && s.codes.has(secret) {
+		return true
+	}
+	if secret := form.Get("device_code"); secret != "" && s.devices.has(secret) {
+		return s.clients.allow("device " + secret)
+	}
+	for _, name := range []string{"refresh_token", "token"} {
+		if text := form.Get(name); text != "" {
+			for _, refresh := range []bool{true, false} {
+				if g, _, err := s.opts.Store.GrantToken(r.Context(), auth.Hash(text), refresh); err == nil {
+					return s.clients.allow(g.ID)
+				}
+			}
+		}
+	}
+	return false
 }
 
 // readForm parses the form of a POST request, or answers with an error.
@@ -76,13 +102,13 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request) {
 	grant := sandbox.NewGrantID()
 	s.codes.use(form.Get("code"), s.opts.Now(), func(c *code) bool {
 		if c.grant != "" {
-			replay = c.grant
-			return false
+			replay, c.replayed = c.grant, true
+			return true
 		}
 		sum := sha256.Sum256([]byte(form.Get("code_verifier")))
 		challenge := base64.RawURLEncoding.EncodeToString(sum[:])
 		// A wrong attempt uses the code up.
-		if c.client.ID != form.Get("client_id") || c.redirect != form.Get("redirect_uri") ||
+		if c.client != form.Get("client_id") || c.redirect != form.Get("redirect_uri") ||
 			subtle.ConstantTimeCompare([]byte(challenge), []byte(c.challenge)) != 1 {
 			return false
 		}
@@ -91,7 +117,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request) {
 	})
 	if replay != "" {
 		s.opts.Log.Warn("a sign-in code was used twice; its grant ends", "grant", replay)
-		if err := s.opts.Store.EndGrant(r.Context(), replay); err != nil {
+		if err := s.endGrant(r.Context(), replay); err != nil {
 			s.fail(w, err)
 			return
 		}
@@ -100,16 +126,41 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "invalid_grant", "the code is not valid, or it was used, or code_verifier or redirect_uri differ")
 		return
 	}
-	s.grant(w, r, sandbox.Grant{ID: grant, TokenID: got.token, ClientID: got.client.ID, ClientName: got.client.Name, Scopes: got.scopes})
+	s.grant(w, r, sandbox.Grant{ID: grant, TokenID: got.token, ClientID: got.client, ClientName: got.name, Scopes: got.scopes}, func() (again bool) {
+		s.codes.use(form.Get("code"), s.opts.Now(), func(c *code) bool {
+			again = c.replayed
+			return true
+		})
+		return again
+	})
 }
 
-// grant stores a new grant, and answers with its first tokens.
-func (s *Server) grant(w http.ResponseWriter, r *http.Request, g sandbox.Grant) {
+// endTimeout bounds the end of a grant.
+const endTimeout = 10 * time.Second
+
+// endGrant ends a grant, also if the client is gone.
+func (s *Server) endGrant(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return s.opts.Store.EndGrant(ctx, id)
+}
+
+// grant stores a new grant, and answers with its first tokens. If replayed then
+// reports that its code was used again meanwhile, grant ends it.
+func (s *Server) grant(w http.ResponseWriter, r *http.Request, g sandbox.Grant, replayed func() bool) {
 	now := s.opts.Now()
 	g.Created, g.Expires = now, now.Add(grantTTL)
 	access, refresh, stored := s.newTokens()
-	if err := s.opts.Store.PutGrant(r.Context(), g, stored...); err != nil {
+	if err := s.opts.Store.PutGrant(r.Context(), g, maxGrants, stored...); err != nil {
 		s.fail(w, err)
+		return
+	}
+	if replayed() {
+		if err := s.endGrant(r.Context(), g.ID); err != nil {
+			s.fail(w, err)
+			return
+		}
+		refuse(w, http.StatusBadRequest, "invalid_grant", "the code was used twice; sign in again")
 		return
 	}
 	give(w, access, refresh, g.Scopes)
@@ -162,7 +213,7 @@ func (s *Server) refresh(w http.ResponseWriter, r *http.Request) {
 	}
 	if !renewed {
 		s.opts.Log.Warn("a replaced refresh token was used again; its grant ends", "grant", g.ID, "principal", g.Principal, "client", g.ClientName)
-		if err := s.opts.Store.EndGrant(ctx, g.ID); err != nil {
+		if err := s.endGrant(ctx, g.ID); err != nil {
 			s.fail(w, err)
 			return
 		}
@@ -176,6 +227,9 @@ func (s *Server) refresh(w http.ResponseWriter, r *http.Request) {
 // token is no error.
 func (s *Server) revoke(w http.ResponseWriter, r *http.Request, _ string) {
 	if !readForm(w, r) {
+		return
+	}
+	if !s.knows(r) && !s.admit(w, r) {
 		return
 	}
 	hash := auth.Hash(r.PostForm.Get("token"))
@@ -196,5 +250,5 @@ func (s *Server) endGrantOf(ctx context.Context, hash [32]byte, refresh bool) er
 	if err != nil {
 		return err
 	}
-	return s.opts.Store.EndGrant(ctx, g.ID)
+	return s.endGrant(ctx, g.ID)
 }

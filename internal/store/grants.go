@@ -16,8 +16,8 @@ import (
 const keepTokens = 10
 
 // PutOAuthClient adds a client. If there are most clients already, it removes the
-// client without a grant whose last use is the longest ago. The error is of kind
-// Exhausted if all of them have grants.
+// client whose last use is the longest ago, one without a grant if possible. Grants
+// of a removed client continue.
 func (s *Store) PutOAuthClient(ctx context.Context, c sandbox.OAuthClient, most int) error {
 	uris, err := json.Marshal(c.RedirectURIs)
 	if err != nil {
@@ -29,13 +29,10 @@ func (s *Store) PutOAuthClient(ctx context.Context, c sandbox.OAuthClient, most 
 			return err
 		}
 		if count >= most {
-			r, err := tx.ExecContext(ctx, `DELETE FROM oauth_clients WHERE id = (SELECT id FROM oauth_clients c
-				WHERE NOT EXISTS (SELECT 1 FROM oauth_grants g WHERE g.client_id = c.id) ORDER BY used_at, id LIMIT 1)`)
+			_, err := tx.ExecContext(ctx, `DELETE FROM oauth_clients WHERE id = (SELECT id FROM oauth_clients c
+				ORDER BY EXISTS (SELECT 1 FROM oauth_grants g WHERE g.client_id = c.id), used_at, id LIMIT 1)`)
 			if err != nil {
 				return err
-			}
-			if n, err := r.RowsAffected(); err != nil || n == 0 {
-				return errors.Join(err, sandbox.Errorf(sandbox.Exhausted, "this server has %d registered clients, which is the maximum", count))
 			}
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO oauth_clients (id, name, redirect_uris, created_at, used_at) VALUES (?, ?, ?, ?, ?)`,
@@ -45,17 +42,19 @@ func (s *Store) PutOAuthClient(ctx context.Context, c sandbox.OAuthClient, most 
 	return sandbox.Wrap(err, "register client", "")
 }
 
+// clientUsed is the precision of a client's last use.
+const clientUsed = time.Minute
+
 // OAuthClient returns a registered client, and records the use. The error is of
 // kind NotFound if there is none.
 func (s *Store) OAuthClient(ctx context.Context, id string) (sandbox.OAuthClient, error) {
 	var (
-		c       sandbox.OAuthClient
-		uris    string
-		created int64
+		c             sandbox.OAuthClient
+		uris          string
+		created, used int64
 	)
-	row := s.write.QueryRowContext(ctx, `UPDATE oauth_clients SET used_at = max(used_at, ?) WHERE id = ?
-		RETURNING id, name, redirect_uris, created_at`, s.now().UnixMicro(), id)
-	err := row.Scan(&c.ID, &c.Name, &uris, &created)
+	row := s.read.QueryRowContext(ctx, `SELECT id, name, redirect_uris, created_at, used_at FROM oauth_clients WHERE id = ?`, id)
+	err := row.Scan(&c.ID, &c.Name, &uris, &created, &used)
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, sandbox.Errorf(sandbox.NotFound, "there is no such client")
 	}
@@ -63,17 +62,26 @@ func (s *Store) OAuthClient(ctx context.Context, id string) (sandbox.OAuthClient
 		err = json.Unmarshal([]byte(uris), &c.RedirectURIs)
 	}
 	c.Created = fromMicros(created)
+	if now := s.now(); err == nil && now.Sub(fromMicros(used)) >= clientUsed {
+		_, err = s.exec(ctx, `UPDATE oauth_clients SET used_at = ? WHERE id = ?`, now.UnixMicro(), id)
+	}
 	return c, sandbox.Wrap(err, "find client", "")
 }
 
-// PutGrant adds a grant with its first tokens. It removes grants that have
-// expired.
-func (s *Store) PutGrant(ctx context.Context, g sandbox.Grant, tokens ...sandbox.GrantToken) error {
+// PutGrant adds a grant with its first tokens. It removes grants that have expired.
+// If the grant's token has most grants already, it removes the one whose last use
+// is the longest ago.
+func (s *Store) PutGrant(ctx context.Context, g sandbox.Grant, most int, tokens ...sandbox.GrantToken) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM oauth_grants WHERE expires_at < ?`, s.now().UnixMicro()); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO oauth_grants (id, token_id, client_id, client_name, scopes, created_at, used_at, expires_at)
+		_, err := tx.ExecContext(ctx, `DELETE FROM oauth_grants WHERE token_id = ?1 AND id NOT IN (
+			SELECT id FROM oauth_grants WHERE token_id = ?1 ORDER BY used_at DESC, id LIMIT ?2)`, g.TokenID, most-1)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO oauth_grants (id, token_id, client_id, client_name, scopes, created_at, used_at, expires_at)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?)`, g.ID, g.TokenID, g.ClientID, g.ClientName, strings.Join(g.Scopes, " "),
 			micros(g.Created), micros(g.Created), micros(g.Expires))
 		if err != nil {

@@ -20,7 +20,7 @@ func TestGrantMigration(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	token := sandbox.GrantToken{Hash: [32]byte{1}, Expires: later}
 	g := sandbox.Grant{ID: "grt_1", TokenID: "tok_1", ClientID: "cli_1", Scopes: []string{"run"}, Created: time.Now(), Expires: later}
-	if err := s.PutGrant(t.Context(), g, token); err != nil {
+	if err := s.PutGrant(t.Context(), g, 10, token); err != nil {
 		t.Fatal(err)
 	}
 	if got, _, err := s.GrantToken(t.Context(), token.Hash, false); err != nil || got.Principal != "token:ada" {

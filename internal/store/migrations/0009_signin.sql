@@ -23,6 +23,8 @@ CREATE TABLE oauth_grants (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX oauth_grants_token ON oauth_grants (token_id);
+CREATE INDEX oauth_grants_client ON oauth_grants (client_id);
+CREATE INDEX oauth_grants_expires ON oauth_grants (expires_at);
 
 -- Access tokens and refresh tokens of grants, by the hash of their text.
 CREATE TABLE oauth_tokens (
