@@ -204,13 +204,22 @@ func (e *Engine) sweepStrays(ctx context.Context, refs []string, recs []store.Sa
 			starting = append(starting, rec.ID)
 		}
 	}
+	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
+		isOf := func(id string) bool { return strings.Contains(ref, id) }
+		return known[ref] || slices.ContainsFunc(starting, isOf) || slices.ContainsFunc(warm, isOf)
+	})
+	if len(refs) > 0 {
+		// A stop removes the box before the record ends. If it ran between the first
+		// list and the read of the records, the second list lacks the box.
+		still, err := e.drv.List(ctx)
+		if err != nil {
+			return err
+		}
+		refs = slices.DeleteFunc(refs, func(ref string) bool { return !slices.Contains(still, ref) })
+	}
 	var errs []error
 	strays := map[string]time.Time{}
 	for _, ref := range refs {
-		isOf := func(id string) bool { return strings.Contains(ref, id) }
-		if known[ref] || slices.ContainsFunc(starting, isOf) || slices.ContainsFunc(warm, isOf) {
-			continue
-		}
 		first, seen := e.strays[ref]
 		if !seen {
 			first = now

@@ -3,10 +3,12 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -558,3 +560,39 @@ func TestDetachNeedsTheDriver(t *testing.T) {
 type attachedOnly struct{ worldDriver }
 
 func (attachedOnly) Info() driver.Info { return driver.Info{Name: "attached"} }
+
+// lateDriver lists a box that a stop has just removed, the first time.
+type lateDriver struct {
+	worldDriver
+	once *sync.Once
+	gone string
+}
+
+func (d lateDriver) List(ctx context.Context) ([]string, error) {
+	refs, err := d.worldDriver.List(ctx)
+	d.once.Do(func() { refs = append(refs, d.gone) })
+	return refs, err
+}
+
+// TestSweepDuringStop has a stop end between the two reads of a sweep. The box
+// belonged to a sandbox, so the sweep neither removes it nor says so.
+func TestSweepDuringStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var log strings.Builder
+		e := openWorld(t, w, t.TempDir(), func(o *Options) {
+			o.Driver = lateDriver{worldDriver{w}, new(sync.Once), "box-" + sandbox.NewID()}
+			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		stray := "box-" + sandbox.NewID()
+		e.mustSweep(t)
+		if strings.Contains(log.String(), "belonged to no sandbox") {
+			t.Errorf("the log says %s", log.String())
+		}
+		w.add(stray)
+		e.mustSweep(t)
+		if !strings.Contains(log.String(), stray) || len(w.refs()) != 0 {
+			t.Errorf("boxes %v, the log says %q", w.refs(), log.String())
+		}
+	})
+}
