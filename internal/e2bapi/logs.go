@@ -1,7 +1,6 @@
 package e2bapi
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -78,12 +77,14 @@ func parseLogQuery(v url.Values, cursor string) (*logQuery, error) {
 	return q, nil
 }
 
+// covers reports whether a time is on the side of the cursor that the query reads.
+func (q *logQuery) covers(t time.Time) bool {
+	at := t.UnixMilli()
+	return !q.hasCursor || q.backward && at <= q.cursor || !q.backward && at >= q.cursor
+}
+
 func (q *logQuery) matches(e logEntry) bool {
-	at := e.Timestamp.UnixMilli()
-	if q.hasCursor && (q.backward && at > q.cursor || !q.backward && at < q.cursor) {
-		return false
-	}
-	return slices.Index(levels, e.Level) >= q.level && strings.Contains(e.Message, q.search)
+	return q.covers(e.Timestamp) && slices.Index(levels, e.Level) >= q.level && strings.Contains(e.Message, q.search)
 }
 
 // logs answers the second version of the request, and oldLogs the first, which has
@@ -130,46 +131,83 @@ func (s *Server) readLogs(r *http.Request, p sandbox.Principal, cursor string) (
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.runLogs(r.Context(), p, sb.ID)
-	if err != nil {
+	picked := &selection{q: q}
+	if err := s.runLogs(r.Context(), p, sb.ID, picked); err != nil {
 		return nil, err
 	}
-	all = append(all, s.journal.list(sb.ID)...)
-	all = slices.DeleteFunc(all, func(e logEntry) bool { return !q.matches(e) })
-	slices.SortStableFunc(all, func(a, b logEntry) int { return cmp.Compare(a.Timestamp.UnixNano(), b.Timestamp.UnixNano()) })
-	if q.backward {
-		slices.Reverse(all)
+	for _, e := range s.journal.list(sb.ID) {
+		picked.add(e)
 	}
-	return append([]logEntry{}, all[:min(len(all), q.limit)]...), nil
+	return picked.entries(), nil
 }
 
-// runLogs returns entries about the last runs of a sandbox: their starts and, when
-// they have ended, their output and ends. The log of a run does not have the times of
-// its lines, so they have the time of the end.
-func (s *Server) runLogs(ctx context.Context, p sandbox.Principal, id string) ([]logEntry, error) {
+// A selection keeps, of the entries that are added to it, those that answer a query.
+// It never has more than twice the query's limit, because runs may have a million
+// lines. Of entries with equal times, the one added earlier is the earlier one.
+type selection struct {
+	q    *logQuery
+	list []logEntry
+}
+
+func (s *selection) add(e logEntry) {
+	if !s.q.matches(e) {
+		return
+	}
+	s.list = append(s.list, e)
+	if len(s.list) >= 2*s.q.limit {
+		s.cut()
+	}
+}
+
+// cut sorts the entries by time, and drops those above the limit.
+func (s *selection) cut() {
+	slices.SortStableFunc(s.list, func(a, b logEntry) int { return a.Timestamp.Compare(b.Timestamp) })
+	extra := max(len(s.list)-s.q.limit, 0)
+	if s.q.backward {
+		s.list = slices.Delete(s.list, 0, extra)
+	} else {
+		s.list = slices.Delete(s.list, len(s.list)-extra, len(s.list))
+	}
+}
+
+// entries returns the answer, in the query's direction.
+func (s *selection) entries() []logEntry {
+	s.cut()
+	if s.q.backward {
+		slices.Reverse(s.list)
+	}
+	return append([]logEntry{}, s.list...)
+}
+
+// runLogs adds entries about the last runs of a sandbox: their starts and, when they
+// have ended, their output and ends. The log of a run does not have the times of its
+// lines, so they have the time of the end.
+func (s *Server) runLogs(ctx context.Context, p sandbox.Principal, id string, to *selection) error {
 	runs, err := s.opts.Engine.Runs(ctx, p, id, maxLogRuns)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var list []logEntry
 	for _, run := range runs {
-		add := func(at time.Time, level, event, message string) {
-			list = append(list, logEntry{at.UTC(), message, level, map[string]string{"logger": "run", "event_type": event, "run_id": run.ID}})
+		fields := func(event string) map[string]string {
+			return map[string]string{"logger": "run", "event_type": event, "run_id": run.ID}
 		}
-		add(run.Started, "info", "run_start", "run "+run.ID)
-		if run.Status != sandbox.RunFinished {
+		to.add(logEntry{run.Started.UTC(), "run " + run.ID, "info", fields("run_start")})
+		ended := run.Ended.UTC()
+		if run.Status != sandbox.RunFinished || !to.q.covers(ended) {
 			continue
 		}
 		out, err := s.opts.Engine.Output(ctx, p, run.ID, maxRunOutput)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for line := range strings.Lines(out.Stdout) {
-			add(run.Ended, "info", "stdout", strings.TrimRight(line, "\r\n"))
+		lines := func(text, level, event string) {
+			shared := fields(event) // a map for each line takes hundreds of bytes
+			for line := range strings.Lines(text) {
+				to.add(logEntry{ended, strings.TrimRight(line, "\r\n"), level, shared})
+			}
 		}
-		for line := range strings.Lines(out.Stderr) {
-			add(run.Ended, "warn", "stderr", strings.TrimRight(line, "\r\n"))
-		}
+		lines(out.Stdout, "info", "stdout")
+		lines(out.Stderr, "warn", "stderr")
 		level := "info"
 		if run.Verdict.Code != sandbox.OK {
 			level = "error"
@@ -178,7 +216,7 @@ func (s *Server) runLogs(ctx context.Context, p sandbox.Principal, id string) ([
 		if run.Verdict.Cause != "" {
 			text += ": " + run.Verdict.Cause
 		}
-		add(run.Ended, level, "run_end", text)
+		to.add(logEntry{ended, text, level, fields("run_end")})
 	}
-	return list, nil
+	return nil
 }

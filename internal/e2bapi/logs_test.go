@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -136,6 +137,43 @@ func TestLogs(t *testing.T) {
 	}
 	if _, _, body := do(t, "GET", srv.URL+"/v2/sandboxes/"+id+"/logs", "", "X-API-KEY", "alice"); strings.Contains(body, "hidden") {
 		t.Error("the log has the environment of a program")
+	}
+}
+
+// TestLogsOfManyLines: a request reads a million lines with little memory, and answers
+// with the first ones in its direction.
+func TestLogsOfManyLines(t *testing.T) {
+	e, s, srv := newTest(t)
+	id := e.add("alice", nil)
+	e.outputs = map[string]sandbox.Output{}
+	for i := range maxLogRuns {
+		run := sandbox.Run{
+			ID: fmt.Sprintf("run_%02d", i), Status: sandbox.RunFinished,
+			Started: now.Add(time.Duration(2*i) * time.Minute), Ended: now.Add(time.Duration(2*i+1) * time.Minute),
+		}
+		e.runs = append(e.runs, run)
+		text := fmt.Sprintf("first %d\n%slast %d\n", i, strings.Repeat("\n", maxRunOutput-20), i)
+		e.outputs[run.ID] = sandbox.Output{Stdout: text}
+	}
+	s.journal.now = func() time.Time { return now.Add(-time.Minute) }
+	s.journal.add(id, "info", "oldest", map[string]string{"event_type": "stdout"})
+	for query, want := range map[string][]string{
+		"?limit=3":                    {"info stdout: oldest", "info run_start: run run_00", "info stdout: first 0"},
+		"?limit=2&direction=backward": {"error run_end: ", "info stdout: last 99"},
+		"?search=last&limit=2":        {"info stdout: last 0", "info stdout: last 1"},
+	} {
+		if diff := cmp.Diff(want, logged(t, srv.URL+"/v2/sandboxes/"+id+"/logs"+query)); diff != "" {
+			t.Errorf("%s: %s", query, diff)
+		}
+	}
+	for _, query := range []string{"", "?direction=backward"} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got := logged(t, srv.URL+"/v2/sandboxes/"+id+"/logs"+query)
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 || len(got) != maxLogs {
+			t.Errorf("%q: %d entries took %d MiB", query, len(got), used>>20)
+		}
 	}
 }
 
