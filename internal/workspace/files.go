@@ -18,8 +18,8 @@ type Files interface {
 	// Describe describes a file, and does not follow a link.
 	Describe(name string) (sandbox.VolumeFile, error)
 	// List describes the contents of a directory, and of the directories in it down
-	// to a depth of at least 1, ordered by path. More than most files are an error of
-	// kind Exhausted.
+	// to a depth of at least 1, ordered by path. More than most files, or 4 MiB of
+	// paths and targets, are an error of kind Exhausted.
 	List(ctx context.Context, name string, depth, most int) ([]sandbox.VolumeFile, error)
 	// MakeDir creates a directory, which must not exist. With parents, it creates
 	// the directories above, and the directory may exist.
@@ -31,6 +31,10 @@ type Files interface {
 }
 
 var _ Files = opened{}
+
+// maxListBytes bounds the paths and targets of a list of files. The memory of a list
+// and of an answer with it are small multiples.
+const maxListBytes = 4 << 20
 
 // Describe implements [Files].
 func (w *Workspace) Describe(name string) (sandbox.VolumeFile, error) {
@@ -100,7 +104,17 @@ func (w *Workspace) List(ctx context.Context, name string, depth, most int) ([]s
 	}
 	defer dir.Close()
 	var names []string
+	left := maxListBytes
+	take := func(text string) error {
+		if left -= len(text); left < 0 {
+			return sandbox.Errorf(sandbox.Exhausted, "the paths and links in %s have more than %d bytes: list a smaller directory or a lower depth", safepath.Show(name), maxListBytes)
+		}
+		return nil
+	}
 	err = dir.Walk(ctx, most, func(e *safepath.Entry) error {
+		if err := take(path.Join("/", name, e.Path)); err != nil {
+			return err
+		}
 		names = append(names, e.Path)
 		if e.Mode.IsDir() && strings.Count(e.Path, "/") >= depth-1 {
 			return fs.SkipDir
@@ -119,6 +133,9 @@ func (w *Workspace) List(ctx context.Context, name string, depth, most int) ([]s
 		f, err := w.describe(path.Join(name, n), owner)
 		if errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Invalid) {
 			continue // it was removed meanwhile, or its name is not UTF-8
+		}
+		if err == nil {
+			err = take(f.Target)
 		}
 		if err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,5 +116,40 @@ func TestFilesOfAWorkspace(t *testing.T) {
 	}
 	if _, err := os.Stat("/etc/x"); err == nil {
 		t.Error("a link led out of the workspace")
+	}
+}
+
+// TestListIsBounded has lists of few files whose paths, or targets, are long.
+func TestListIsBounded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has paths of 4 KiB")
+	}
+	w, dir := fresh(t)
+	deep := strings.Repeat(strings.Repeat("d", 250)+"/", 14)
+	if err := os.MkdirAll(filepath.Join(dir, deep), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1200 {
+		if err := os.WriteFile(filepath.Join(dir, deep, fmt.Sprint(i)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "links"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1200 {
+		if err := os.Symlink(strings.Repeat("t", 4000), filepath.Join(dir, "links", fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		depth int
+		want  error
+	}{{".", 100, sandbox.Exhausted}, {deep, 1, sandbox.Exhausted}, {"links", 1, sandbox.Exhausted}, {".", 10, sandbox.Exhausted}, {".", 1, nil}, {strings.Repeat("d", 250), 10, nil}} {
+		_, err := w.List(t.Context(), tt.name, tt.depth, 10_000)
+		if !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), "list a smaller directory") {
+			t.Errorf("%.20s to depth %d: %v, want %v", tt.name, tt.depth, err, tt.want)
+		}
 	}
 }
