@@ -68,7 +68,7 @@ func (w *Workspace) describe(name string, owner int) (sandbox.VolumeFile, error)
 		a.UID = sandbox.UserUID
 	}
 	f := sandbox.VolumeFile{
-		Path: "/" + strings.TrimPrefix(path.Clean(name), "."), Type: sandbox.TypeOther, Size: fi.Size(), Mode: uint32(fi.Mode().Perm()),
+		Path: path.Join("/", name), Type: sandbox.TypeOther, Size: fi.Size(), Mode: uint32(fi.Mode().Perm()),
 		UID: a.UID, GID: a.GID, Accessed: a.Accessed.UTC(), Modified: fi.ModTime().UTC(), Changed: a.Changed.UTC(),
 	}
 	switch fi.Mode().Type() {

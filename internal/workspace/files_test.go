@@ -119,6 +119,22 @@ func TestFilesOfAWorkspace(t *testing.T) {
 	}
 }
 
+// TestPathOfAFile describes files whose names begin with dots.
+func TestPathOfAFile(t *testing.T) {
+	w, _ := fresh(t)
+	put(t, w, ".env", "x")
+	put(t, w, "..a/.b", "x")
+	for name, want := range map[string]string{".": "/", ".env": "/.env", "./.env": "/.env", "..a": "/..a", "..a/.b": "/..a/.b"} {
+		if f, err := w.Describe(name); err != nil || f.Path != want {
+			t.Errorf("%s: path %q, %v; want %q", name, f.Path, err, want)
+		}
+	}
+	list, err := w.List(t.Context(), ".", 2, 100)
+	if err != nil || len(list) != 3 || list[2].Path != "/.env" {
+		t.Errorf("the list has %+v, %v", list, err)
+	}
+}
+
 // TestListIsBounded has lists of few files whose paths, or targets, are long.
 func TestListIsBounded(t *testing.T) {
 	if runtime.GOOS != "linux" {
