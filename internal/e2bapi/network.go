@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -99,15 +100,39 @@ func (s *Server) allBut(denied, but []string) (sandbox.Network, error) {
 	for _, d := range denied {
 		rules = append(rules, "!"+d)
 	}
-	open := s.allowed()
-	if open != sandbox.NetworkNone {
-		return sandbox.ParseNetwork(append(rules, string(open))...)
-	}
-	// Nothing is allowed that could be denied, so the denied only have to be valid.
-	if _, err := sandbox.ParseNetwork(append(rules, string(sandbox.NetworkInternet))...); err != nil {
+	parsed, err := sandbox.ParseNetwork(append(rules, string(sandbox.NetworkInternet))...)
+	if err != nil {
 		return "", err
 	}
-	return cmp.Or(ranges, sandbox.NetworkNone), nil
+	open, err := without(s.allowed(), parsed.Denied(), ranges)
+	if err != nil {
+		return "", err
+	}
+	if len(open) == 0 { // nothing that could be denied is left
+		return cmp.Or(ranges, sandbox.NetworkNone), nil
+	}
+	return sandbox.ParseNetwork(append(rules, open...)...)
+}
+
+// without returns the rules of n except those for ranges that are denied. A rule with
+// a range wins over denied ranges, and so one of which only a part is denied is an
+// error, unless but covers the rule.
+func without(n sandbox.Network, denied []netip.Prefix, but sandbox.Network) ([]string, error) {
+	var left []string
+	for _, r := range n.Rules() {
+		text := r.String()
+		overlaps := func(d netip.Prefix) bool { return r.Range.IsValid() && d.Overlaps(r.Range) }
+		if slices.ContainsFunc(denied, func(d netip.Prefix) bool { return overlaps(d) && d.Bits() <= r.Range.Bits() }) {
+			continue
+		}
+		if i := slices.IndexFunc(denied, overlaps); i >= 0 && sandbox.Network(text).Within(but) != nil {
+			return nil, sandbox.WithHint(
+				sandbox.Errorf(sandbox.Invalid, "network: denyOut: %s is a part of %s, which the operator allows as a whole", sandbox.NetworkRule{Range: denied[i]}, text),
+				"deny %s, or deny everything (ALL_TRAFFIC) and list in allowOut what is needed", r.Range)
+		}
+		left = append(left, text)
+	}
+	return left, nil
 }
 
 // setNetwork replaces the network policy of a sandbox that has a network.

@@ -52,6 +52,15 @@ func TestDenyOut(t *testing.T) {
 			networkConfig{AllowOut: []string{"example.com"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
 		"of what the operator allows": {"pypi.org,internet:443", `{"denyOut":["192.0.2.1"]}`, 201, "pypi.org,internet:443,!192.0.2.1",
 			networkConfig{AllowOut: []string{"pypi.org", "internet:443"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"a range of the operator": {"9.9.9.9:443,internet,8.8.0.0/16:443", `{"denyOut":["8.8.0.0/15"]}`, 201, "internet,9.9.9.9:443,!8.8.0.0/15",
+			networkConfig{AllowOut: []string{"9.9.9.9:443"}, DenyOut: []string{"8.8.0.0/15"}, AllowPublicTraffic: &no}},
+		"the only range of the operator": {"8.8.0.0/16:443", `{"denyOut":["8.8.0.0/16"]}`, 201, sandbox.NetworkNone,
+			networkConfig{DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"a range of the operator, but a part": {"internet,8.8.0.0/16:443", `{"denyOut":["8.8.0.0/16"],"allowOut":["8.8.7.0/24:443"]}`, 201, "8.8.7.0/24:443,internet,!8.8.0.0/16",
+			networkConfig{AllowOut: []string{"8.8.7.0/24:443"}, DenyOut: []string{"8.8.0.0/16"}, AllowPublicTraffic: &no}},
+		"a range that the client allows": {"8.8.0.0/16:443", `{"denyOut":["8.8.7.7"],"allowOut":["8.8.0.0/16:443"]}`, 201, "8.8.0.0/16:443,!8.8.7.7",
+			networkConfig{AllowOut: []string{"8.8.0.0/16:443"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"a part of a range of the operator": {"internet,8.8.0.0/16:443", `{"denyOut":["8.8.7.7"]}`, 400, "", networkConfig{}},
 		"where nothing is allowed": {sandbox.NetworkNone, `{"denyOut":["192.0.2.1"]}`, 201, sandbox.NetworkNone,
 			networkConfig{DenyOut: []string{all}, AllowPublicTraffic: &no}},
 		"a name denied of nothing": {sandbox.NetworkNone, `{"denyOut":["example.com"]}`, 400, "", networkConfig{}},
@@ -65,6 +74,9 @@ func TestDenyOut(t *testing.T) {
 			status, _, body := do(t, "POST", srv.URL+"/sandboxes", `{"templateID":"base","network":`+c.body+`}`, "X-API-KEY", "alice")
 			if status != c.status {
 				t.Fatalf("status %d (%s), want %d", status, body, c.status)
+			}
+			if strings.HasPrefix(name, "a part of") && !strings.Contains(body, "8.8.7.7 is a part of 8.8.0.0/16:443") {
+				t.Errorf("the error is %s", body)
 			}
 			if status != 201 {
 				return
@@ -85,7 +97,7 @@ func TestDenyOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			internet := &no
-			if strings.Contains(string(c.want), "internet,!") {
+			if strings.Contains(","+string(c.want), ",internet,") {
 				internet = &yes
 			}
 			if diff := cmp.Diff(c.info, detail.Network); diff != "" || detail.AllowInternetAccess == nil || *detail.AllowInternetAccess != *internet {
