@@ -15,8 +15,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// Bounds of the journal of one sandbox: its entries, the bytes of their messages, of
-// one message, and of a command. A longer line of output becomes several entries.
+// Bounds of the journal of one sandbox: its entries, the bytes of their messages and
+// commands, of one message, and of a command. A longer line of output becomes several entries.
 const (
 	maxEntries   = 1000
 	maxMessages  = 256 << 10
@@ -50,7 +50,16 @@ type journal struct {
 
 type entries struct {
 	list  []logEntry
-	bytes int // of their messages
+	bytes int // the sum of their sizes
+}
+
+// size returns the bytes of an entry that count for the bounds.
+func (e *logEntry) size() int { return len(e.Message) + len(e.Fields["cmd"]) }
+
+// beginOf returns the begin of a text, as UTF-8. It is a copy, because a part of a string
+// keeps the whole one in memory.
+func beginOf(text string, most int) string {
+	return strings.Clone(strings.ToValidUTF8(text[:min(len(text), most)], "\uFFFD"))
 }
 
 func newJournal(now func() time.Time) *journal { return &journal{now: now, of: map[string]*entries{}} }
@@ -61,7 +70,7 @@ func (j *journal) add(id, level, message string, fields map[string]string) {
 	if fields == nil {
 		fields = map[string]string{"logger": "sandbox"}
 	}
-	message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "\uFFFD")
+	message = beginOf(message, maxMessage)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	of := j.of[id]
@@ -69,11 +78,12 @@ func (j *journal) add(id, level, message string, fields map[string]string) {
 		of = &entries{}
 		j.of[id] = of
 	}
-	of.list = append(of.list, logEntry{j.now().UTC(), message, level, fields})
-	of.bytes += len(message)
+	e := logEntry{j.now().UTC(), message, level, fields}
+	of.list = append(of.list, e)
+	of.bytes += e.size()
 	drop := 0
 	for len(of.list)-drop > maxEntries || of.bytes > maxMessages {
-		of.bytes -= len(of.list[drop].Message)
+		of.bytes -= of.list[drop].size()
 		drop++
 	}
 	of.list = slices.Delete(of.list, 0, drop)
@@ -265,8 +275,7 @@ func commandOf(request []byte) string {
 	if len(words) == 4 && words[1] == "-l" && words[2] == "-c" {
 		words = words[3:] // as the SDKs start every command
 	}
-	text := strings.Join(words, " ")
-	return strings.ToValidUTF8(text[:min(len(text), maxCommand)], "\uFFFD")
+	return beginOf(strings.Join(words, " "), maxCommand)
 }
 
 // watchExecution writes the output of an execution to the journal.

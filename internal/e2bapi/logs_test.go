@@ -212,3 +212,37 @@ func TestJournalIsBounded(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
+
+// TestJournalMemory: the journal keeps neither more of a long text than it shows, nor
+// long commands without end.
+func TestJournalMemory(t *testing.T) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // the first one may leave what finalizers held
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	j := newJournal(time.Now)
+	before := heap()
+	for i := range 50 {
+		j.add("messages", "info", strings.Repeat("x", 1<<20), nil)
+		request := guestapi.AppendEnvelope(nil, 0, []byte(`{"process":{"cmd":"`+strings.Repeat("y", 1<<20)+`"}}`))
+		p := &program{j: j, id: fmt.Sprint("commands", i), name: commandOf(request), part: map[string][]byte{}}
+		p.add("info", "process_start", "begun")
+	}
+	if used := int64(heap()) - int64(before); used > 10<<20 {
+		t.Errorf("100 entries take %d MiB", used>>20)
+	}
+	p := &program{j: j, id: "short", name: strings.Repeat("c", maxCommand), part: map[string][]byte{}}
+	for range maxEntries {
+		p.add("info", "stdout", "x")
+	}
+	if n := len(j.list("short")); n == 0 || n*maxCommand > maxMessages {
+		t.Errorf("%d entries with commands of %d bytes are kept", n, maxCommand)
+	}
+	if len(j.list("messages")) != 50 {
+		t.Error("the entries are gone")
+	}
+	runtime.KeepAlive(j)
+}
