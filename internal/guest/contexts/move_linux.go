@@ -34,9 +34,10 @@ func (c *context) relocate(it *interpreter) bool {
 	return true
 }
 
-// place returns the place of an interpreter that has to move with the next run, or
-// nil. The caller holds the context's turn.
-func (it *interpreter) place() *place {
+// takePlace returns the place of an interpreter that has to move with the run under
+// way, or nil. The caller tells the interpreter: no later run gets the place. A run
+// that is withdrawn leaves it to the next one.
+func (it *interpreter) takePlace() *place {
 	c := it.context
 	c.mu.Lock()
 	if !c.moved || c.live != it {

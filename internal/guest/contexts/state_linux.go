@@ -64,7 +64,7 @@ type context struct {
 	run     *run         // under way, if one is
 	runs    int
 	base    map[string]string // environment that the next run adds permanently
-	moved   bool              // the first run must put the interpreter in its place: see adopt
+	moved   bool              // the first run that begins must put the interpreter in its place: see adopt
 	removed bool
 	queued  int        // kept runs that wait for their turn
 	late    lateOutput // output that came between runs
@@ -118,7 +118,6 @@ type outlet struct {
 type run struct {
 	context     *context
 	interpreter *interpreter // set before it begins
-	place       *place       // set before it begins, if the interpreter has to move
 	id          int
 	req         *guestapi.ExecuteRequest
 	e2b         bool // the caller knows E2B's events only

@@ -20,7 +20,7 @@ func (x *run) open(done <-chan struct{}) error {
 		if err != nil {
 			return err
 		}
-		x.interpreter, x.place, x.began, x.cpu = it, it.place(), time.Now(), it.cpu()
+		x.interpreter, x.began, x.cpu = it, time.Now(), it.cpu()
 		if x.enter() {
 			return nil
 		}
@@ -106,8 +106,8 @@ func (x *run) handOver() {
 	x.context.base = nil
 	x.context.mu.Unlock()
 	r := kernels.Run{ID: x.id, Code: x.req.Code, Env: x.req.EnvVars, Base: base, Stdin: x.req.Stdin, E2B: x.e2b}
-	if x.place != nil {
-		r.Cwd, r.Base, r.Unset = x.place.dir, x.place.set, x.place.unset
+	if p := x.interpreter.takePlace(); p != nil {
+		r.Cwd, r.Base, r.Unset = p.dir, p.set, p.unset
 	}
 	if x.context.program.Shell {
 		if err := x.interpreter.setCode([]byte(r.Code)); err != nil {
