@@ -24,7 +24,7 @@ const (
 // An inside serves E2B's code interpreter to the programs of the box, at an address
 // of its loopback. It listens from the first request on that comes from a client of
 // E2B's protocol. Requests of programs act as the default user: they name no user,
-// and have E2B's fields only.
+// have E2B's fields only, and use no context of another user.
 type inside struct {
 	address string
 	handler http.Handler // of the guest
@@ -140,7 +140,7 @@ func (in *inside) passJSON(w http.ResponseWriter, r *http.Request, v any) {
 // pass gives the guest a request without the headers of the program, above all
 // without a user.
 func (in *inside) pass(w http.ResponseWriter, r *http.Request, body io.ReadCloser, length int64) {
-	out := r.Clone(r.Context())
+	out := rpc.ByProgram(r)
 	out.Header = http.Header{"Content-Type": {guestapi.ContentTypeUnary}}
 	out.Body, out.ContentLength, out.TransferEncoding = body, length, nil
 	in.handler.ServeHTTP(w, out)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -101,6 +102,22 @@ func TestInside(t *testing.T) {
 	for _, headers := range [][]string{nil, {"Authorization", "Basic cm9vdDo="}, {guestapi.HeaderExtensions, "1"}} {
 		if got := text(ask(inside, "POST", "/execute", code, headers...)); got != want {
 			t.Errorf("with %q: %s; want %s", headers, got, want)
+		}
+	}
+	if os.Geteuid() == 0 { // an ordinary user's guest has one user only
+		if status, body := ask(client, "POST", "/contexts", `{"language":"python","cwd":"/tmp","id":"root's"}`, "Authorization", "Basic cm9vdDo="); status != 200 {
+			t.Fatalf("a context of root: %d, %s", status, body)
+		}
+		roots := strings.Replace(code, context.ID, "root's", 1)
+		for _, c := range []struct{ method, path, body string }{
+			{"POST", "/execute", roots}, {"POST", "/contexts/root's/restart", ""}, {"DELETE", "/contexts/root's", ""},
+		} {
+			if status, body := ask(inside, c.method, c.path, c.body); status != 403 || !strings.Contains(body, "belongs to user root") {
+				t.Errorf("%s %s of root's context: %d, %s", c.method, c.path, status, body)
+			}
+		}
+		if got := text(ask(client, "POST", "/execute", roots)); !strings.HasPrefix(got, "(0, ") {
+			t.Errorf("the client in root's context: %s", got)
 		}
 	}
 	if status, body := ask(inside, "POST", "/execute", strings.Replace(code, "{", `{"tag":"kept","timeout_ms":1,"stdin":true,`, 1)); status != 200 || !strings.Contains(body, `"result"`) {

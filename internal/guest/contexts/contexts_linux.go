@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/process"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -48,8 +51,25 @@ func (s *Server) newContext(user string, req *guestapi.ContextRequest) (*context
 	return c, nil
 }
 
+// find returns the context of that name for a request. It is an error if a program of
+// the box asks for a context of another user: its code would run as that user.
+func (s *Server) find(r *http.Request, id string) (*context, error) {
+	c, err := s.registry.find(id)
+	if err != nil || !rpc.IsByProgram(r) {
+		return c, err
+	}
+	a, err := s.accounts.Find(account.UserName)
+	if err != nil {
+		return nil, err
+	}
+	if a.UID != c.account.UID {
+		return nil, rpc.Errorf(guestapi.CodePermissionDenied, "context %q belongs to user %s: programs of the sandbox use contexts of %s", c.id, c.account.Name, a.Name)
+	}
+	return c, nil
+}
+
 // resolve returns the context of a run, and makes it if necessary.
-func (s *Server) resolve(user string, req *guestapi.ExecuteRequest) (*context, error) {
+func (s *Server) resolve(r *http.Request, req *guestapi.ExecuteRequest) (*context, error) {
 	wanted := &guestapi.ContextRequest{Language: req.Language, Cwd: req.Cwd, ID: req.ContextID, Env: req.Env, Prepare: req.Prepare}
 	create := req.Create
 	if wanted.ID == "" {
@@ -62,14 +82,14 @@ func (s *Server) resolve(user string, req *guestapi.ExecuteRequest) (*context, e
 		}
 		create = true
 	}
-	c, err := s.registry.find(wanted.ID)
-	if err != nil && create {
-		if c, err = s.newContext(user, wanted); err != nil {
+	c, err := s.find(r, wanted.ID)
+	if errors.Is(err, errNoContext) && create {
+		if c, err = s.newContext(rpc.User(r), wanted); err != nil {
 			return nil, err
 		}
 		if s.registry.add(c) != nil {
 			// Another run made it, or there is no more room.
-			if c, err = s.registry.find(wanted.ID); err != nil {
+			if c, err = s.find(r, wanted.ID); errors.Is(err, errNoContext) {
 				return nil, rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts already", maxContexts)
 			}
 		}

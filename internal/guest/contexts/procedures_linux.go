@@ -59,7 +59,7 @@ func (s *Server) listContexts(*http.Request, *struct{}) ([]guestapi.Context, err
 }
 
 func (s *Server) removeContext(r *http.Request, _ *struct{}) (*struct{}, error) {
-	c, err := s.registry.find(r.PathValue("id"))
+	c, err := s.find(r, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Server) removeContext(r *http.Request, _ *struct{}) (*struct{}, error) 
 }
 
 func (s *Server) restartContext(r *http.Request, _ *struct{}) (*struct{}, error) {
-	c, err := s.registry.find(r.PathValue("id"))
+	c, err := s.find(r, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Server) restartContext(r *http.Request, _ *struct{}) (*struct{}, error)
 // when the kernel has imported them. It refuses a context that has had a run:
 // after user code has run, the kernel's reply cannot be trusted.
 func (s *Server) prepareContext(r *http.Request, in *guestapi.PrepareRequest) (*struct{}, error) {
-	c, err := s.registry.find(r.PathValue("id"))
+	c, err := s.find(r, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *Server) prepareContext(r *http.Request, in *guestapi.PrepareRequest) (*
 }
 
 func (s *Server) interruptContext(r *http.Request, in *guestapi.InterruptRequest) (*struct{}, error) {
-	c, err := s.registry.find(r.PathValue("id"))
+	c, err := s.find(r, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s *Server) interruptContext(r *http.Request, in *guestapi.InterruptRequest
 }
 
 func (s *Server) contextInput(r *http.Request, in *guestapi.InputRequest) (*struct{}, error) {
-	c, err := s.registry.find(r.PathValue("id"))
+	c, err := s.find(r, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 
 // begin waits for the context's turn and starts a run.
 func (s *Server) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, error) {
-	c, err := s.resolve(rpc.User(r), req)
+	c, err := s.resolve(r, req)
 	if err != nil {
 		return nil, err
 	}

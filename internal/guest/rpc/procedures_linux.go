@@ -35,6 +35,18 @@ func User(r *http.Request) string {
 	return name
 }
 
+// byProgram marks the context of a request.
+type byProgram struct{}
+
+// ByProgram returns a request as one of a program of the box, which acts as the
+// default user.
+func ByProgram(r *http.Request) *http.Request {
+	return r.Clone(context.WithValue(r.Context(), byProgram{}, true))
+}
+
+// IsByProgram reports whether a request came through [ByProgram].
+func IsByProgram(r *http.Request) bool { return r.Context().Value(byProgram{}) != nil }
+
 // Unary serves a unary procedure.
 func Unary[In, Out any](f func(r *http.Request, in *In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
