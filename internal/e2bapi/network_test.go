@@ -52,6 +52,8 @@ func TestDenyOut(t *testing.T) {
 			networkConfig{AllowOut: []string{"example.com"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
 		"of what the operator allows": {"pypi.org,internet:443", `{"denyOut":["192.0.2.1"]}`, 201, "pypi.org,internet:443,!192.0.2.1",
 			networkConfig{AllowOut: []string{"pypi.org", "internet:443"}, DenyOut: []string{all}, AllowPublicTraffic: &no}},
+		"hosts by both kinds of addresses": {sandbox.NetworkInternet, `{"denyOut":["192.0.2.0/24","::/0"]}`, 201, "internet,!192.0.2.0/24,!::/0",
+			networkConfig{DenyOut: []string{"192.0.2.0/24", "::/0"}, AllowPublicTraffic: &no}},
 		"a range of the operator": {"9.9.9.9:443,internet,8.8.0.0/16:443", `{"denyOut":["8.8.0.0/15"]}`, 201, "internet,9.9.9.9:443,!8.8.0.0/15",
 			networkConfig{AllowOut: []string{"9.9.9.9:443"}, DenyOut: []string{"8.8.0.0/15"}, AllowPublicTraffic: &no}},
 		"the only range of the operator": {"8.8.0.0/16:443", `{"denyOut":["8.8.0.0/16"]}`, 201, sandbox.NetworkNone,
