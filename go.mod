@@ -1,6 +1,7 @@
 module github.com/glovebox-dev/glovebox
 
-go 1.26.0
+// Before 1.26.5, os.Root can be escaped (CVE-2026-32282, CVE-2026-39822).
+go 1.26.5
 
 require (
 	aead.dev/minisign v0.3.0
