@@ -18,8 +18,7 @@ import (
 // TestDocuments fetches metadata documents from a server of the test.
 func TestDocuments(t *testing.T) {
 	var fetched int
-	var srv *httptest.Server
-	srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fetched++
 		id := "https://client.example" + r.URL.Path
 		switch r.URL.Path {
