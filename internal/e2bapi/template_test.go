@@ -38,6 +38,7 @@ type fakeTemplates struct {
 	started           string
 	start             error
 	used              string
+	taken             bool // mallory has a template with the name "tid"
 }
 
 func noTemplate(p sandbox.Principal, name string) error {
@@ -71,8 +72,11 @@ func (f *fakeTemplates) Limits(s template.Setup) sandbox.Limits {
 	return sandbox.Limits{CPUs: float64(s.CPUs), MemoryBytes: s.MemoryMB << 20}
 }
 
-func (f *fakeTemplates) HasFiles(_ context.Context, p sandbox.Principal, id, hash string) (bool, error) {
-	return f.uploaded != "", noTemplate(p, id)
+func (f *fakeTemplates) HasFiles(_ context.Context, p sandbox.Principal, id, hash string) (template.Template, bool, error) {
+	if p == "mallory" && id == "tid" && f.taken {
+		return template.Template{ID: "mallorys", Principal: p, Name: id}, false, nil
+	}
+	return oneTemplate(), f.uploaded != "", noTemplate(p, id)
 }
 
 func (f *fakeTemplates) Upload(_ context.Context, p sandbox.Principal, hash string, size int64, r io.Reader) error {
@@ -158,6 +162,9 @@ func (f *fakeTemplates) Resolve(_ context.Context, p sandbox.Principal, name str
 func (f *fakeTemplates) Owner(_ context.Context, id string) (sandbox.Principal, error) {
 	if id == "of-revoked" {
 		return "revoked", nil
+	}
+	if id == "mallorys" {
+		return "mallory", nil
 	}
 	return "alice", noTemplate("alice", id)
 }
@@ -336,21 +343,25 @@ func TestTemplateUpload(t *testing.T) {
 		}
 		return c.String()
 	}
-	signed := func(id, ends string) string {
-		return changed("/templates/"+id+"/files/"+filesHash, "expires", ends, "signature", fakeAccess{}.Token(fmt.Sprintf("template upload %q %q %s", id, filesHash, ends)))
+	signed := func(p, id, ends string) string {
+		return changed("/templates/"+id+"/files/"+filesHash, "expires", ends, "signature", fakeAccess{}.Token(fmt.Sprintf("template upload %q %q %q %s", p, id, filesHash, ends)))
 	}
 	f.uploaded = ""
 	for name, address := range map[string]string{
 		"no signature": srv.URL + path, "another hash": changed(strings.Replace(path, "aa", "bb", 1)), "a later end": changed("", "expires", "99999999999"),
-		"another signature": changed("", "signature", "x"), "expired": signed("tid", fmt.Sprint(now.Unix()-1)),
-		"a revoked principal": signed("of-revoked", fmt.Sprint(now.Unix()+1)),
+		"another signature": changed("", "signature", "x"), "expired": signed("alice", "tid", fmt.Sprint(now.Unix()-1)),
+		"a revoked principal": signed("revoked", "of-revoked", fmt.Sprint(now.Unix()+1)),
+		"another's template":  signed("mallory", "tid", fmt.Sprint(now.Unix()+1)), "no template": signed("", "none", fmt.Sprint(now.Unix()+1)),
 	} {
 		if status, _, body := do(t, "PUT", address, "archive"); status != 401 || f.uploaded != "" {
 			t.Errorf("%s: status %d, %s, %q", name, status, body, f.uploaded)
 		}
 	}
-	if status, _, _ := do(t, "PUT", signed("none", fmt.Sprint(now.Unix()+1)), "archive"); status != 404 {
-		t.Errorf("no template: status %d", status)
+	// A name that is another's identifier gives no address of that template.
+	f.taken = true
+	_, _, body = do(t, "GET", srv.URL+path, "", "X-API-KEY", "mallory")
+	if link := decodeJSON[link](t, body).URL; !strings.Contains(link, "/templates/mallorys/") {
+		t.Errorf("the address for another's identifier as a name: %s", body)
 	}
 	// The signature is for an upload, and for nothing else.
 	if status, _, _ := do(t, "GET", first.URL, ""); status != 401 {

@@ -25,6 +25,7 @@ var serverNames = map[string]string{
 var (
 	nameForm  = regexp.MustCompile(`^[a-z0-9_-]{1,128}$`)
 	tagForm   = regexp.MustCompile(`^[a-z0-9_.-]{1,128}$`)
+	idForm    = regexp.MustCompile(`^[a-z2-7]{20}$`)
 	buildForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
@@ -74,7 +75,7 @@ func unique(texts []string) []string {
 	return slices.Compact(texts)
 }
 
-// newTemplateID returns an identifier in E2B's form.
+// newTemplateID returns an identifier in E2B's form, which matches idForm.
 func newTemplateID() string { return strings.ToLower(rand.Text()[:20]) }
 
 // newBuildID returns an identifier in E2B's form, a UUID of version 4.

@@ -208,6 +208,11 @@ func (s *Service) Request(ctx context.Context, p sandbox.Principal, o Order) (Te
 	if serverNames[name] != "" {
 		return Template{}, Build{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "name: %s means the server's own image", name), "choose another name")
 	}
+	// A name must not be mistaken for a template of another principal.
+	if idForm.MatchString(name) {
+		return Template{}, Build{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "name: %s has the form of a template's ID: 20 letters and digits", quote(name)),
+			"choose a name of another length, or with a - in it")
+	}
 	tags, err := parseTags(o.Tags)
 	if err != nil {
 		return Template{}, Build{}, err

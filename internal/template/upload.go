@@ -36,16 +36,18 @@ func (s *Service) filesOf(p sandbox.Principal) string {
 	return filepath.Join(s.filesDir(), hex.EncodeToString(sum[:]))
 }
 
-// HasFiles reports whether the archive with that hash is here for a principal's
-// template, and keeps it for the next build.
-func (s *Service) HasFiles(ctx context.Context, p sandbox.Principal, template, hash string) (bool, error) {
+// HasFiles returns a principal's template by its ID or its name. It reports whether
+// the archive with that hash is here for it, and keeps it for the next build.
+func (s *Service) HasFiles(ctx context.Context, p sandbox.Principal, idOrName, hash string) (Template, bool, error) {
 	if err := CheckHash(hash); err != nil {
-		return false, err
+		return Template{}, false, err
 	}
-	if _, err := s.find(ctx, p, template); err != nil {
-		return false, err
+	t, err := s.find(ctx, p, idOrName)
+	if err != nil {
+		return Template{}, false, err
 	}
-	return s.touch(p, hash)
+	here, err := s.touch(p, hash)
+	return t, here, err
 }
 
 // touch keeps an archive from being removed for its age.

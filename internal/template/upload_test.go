@@ -30,7 +30,7 @@ func TestUpload(t *testing.T) {
 	text := strings.Repeat("x", 100)
 	has := func(p sandbox.Principal, want bool) {
 		t.Helper()
-		if got, err := s.HasFiles(ctx, p, "app", hash); got != want || err != nil {
+		if tm, got, err := s.HasFiles(ctx, p, "app", hash); got != want || err != nil || tm.Principal != p || tm.Name != "app" {
 			t.Errorf("the files are here for %s: %t, %v", p, got, err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestUpload(t *testing.T) {
 	}
 	has(alice, true)
 	has(bob, false)
-	if _, err := s.HasFiles(ctx, bob, "none", hash); !errors.Is(err, sandbox.NotFound) {
+	if _, _, err := s.HasFiles(ctx, bob, "none", hash); !errors.Is(err, sandbox.NotFound) {
 		t.Errorf("no template: %v", err)
 	}
 
@@ -138,7 +138,7 @@ func TestRequestBounds(t *testing.T) {
 	s, _ := newTest(t, func(o *Options) { o.Now = func() time.Time { return now } })
 	ctx := t.Context()
 	for name, o := range map[string]Order{
-		"name": {Name: "a b"}, "the server's": {Name: "base:x"}, "tag": {Name: "a", Tags: []string{"x y"}}, "cpus": {Name: "a", CPUs: -1}, "memory": {Name: "a", MemoryMB: 1},
+		"name": {Name: "a b"}, "the server's": {Name: "base:x"}, "an ID": {Name: newTemplateID()}, "tag": {Name: "a", Tags: []string{"x y"}}, "cpus": {Name: "a", CPUs: -1}, "memory": {Name: "a", MemoryMB: 1},
 	} {
 		if _, _, err := s.Request(ctx, alice, o); !errors.Is(err, sandbox.Invalid) {
 			t.Errorf("%s: %v", name, err)

@@ -19,14 +19,16 @@ const linkTime = time.Hour
 // files answers with the address to which an SDK sends an archive. The SDK sends no
 // API key there, so the address is signed.
 func (a *API) files(r *http.Request, p sandbox.Principal) (int, any, error) {
-	id, hash := r.PathValue("id"), r.PathValue("hash")
-	present, err := a.opts.Service.HasFiles(r.Context(), p, id, hash)
+	hash := r.PathValue("hash")
+	// The path may have the name of the template, which principals choose. The address
+	// has the identifier.
+	t, present, err := a.opts.Service.HasFiles(r.Context(), p, r.PathValue("id"), hash)
 	if err != nil {
 		return 0, nil, err
 	}
 	ends := strconv.FormatInt(a.opts.Now().Add(linkTime).Unix(), 10)
-	u := url.URL{Scheme: a.scheme(r), Host: r.Host, Path: prefix(r) + "/templates/" + id + "/files/" + hash}
-	u.RawQuery = url.Values{"expires": {ends}, "signature": {a.opts.Access.Token(signed(id, hash, ends))}}.Encode()
+	u := url.URL{Scheme: a.scheme(r), Host: r.Host, Path: prefix(r) + "/templates/" + t.ID + "/files/" + hash}
+	u.RawQuery = url.Values{"expires": {ends}, "signature": {a.opts.Access.Token(signed(p, t.ID, hash, ends))}}.Encode()
 	return http.StatusCreated, struct {
 		Present bool   `json:"present"`
 		URL     string `json:"url"`
@@ -35,8 +37,8 @@ func (a *API) files(r *http.Request, p sandbox.Principal) (int, any, error) {
 
 // signed returns the text that the signature of an upload's address is of. No
 // sandbox has such an identifier.
-func signed(id, hash, ends string) string {
-	return fmt.Sprintf("template upload %q %q %s", id, hash, ends)
+func signed(p sandbox.Principal, id, hash, ends string) string {
+	return fmt.Sprintf("template upload %q %q %q %s", p, id, hash, ends)
 }
 
 // scheme returns the scheme by which the client of a request reaches the server.
@@ -80,18 +82,19 @@ func uploadOf(r *http.Request) (id, hash string, ok bool) {
 func (a *API) Uploader(r *http.Request) (sandbox.Principal, error) {
 	id, hash, _ := uploadOf(r)
 	q := r.URL.Query()
-	ends, err := strconv.ParseInt(q.Get("expires"), 10, 64)
-	if err != nil || !a.opts.Access.Check(signed(id, hash, q.Get("expires")), q.Get("signature")) {
-		return "", sandbox.Errorf(sandbox.Unauthenticated, "the address of the upload was not made by this server")
+	p, err := a.opts.Service.Owner(r.Context(), id)
+	if err != nil && !errors.Is(err, sandbox.NotFound) {
+		return "", err
+	}
+	// Without a template there is no principal, and no address is for none.
+	ends, invalid := strconv.ParseInt(q.Get("expires"), 10, 64)
+	if err != nil || invalid != nil || !a.opts.Access.Check(signed(p, id, hash, q.Get("expires")), q.Get("signature")) {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the address of the upload was not made by this server, or its template was deleted"), "build again")
 	}
 	if a.opts.Now().Unix() > ends {
 		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the address of the upload has expired"), "build again")
 	}
-	p, err := a.opts.Service.Owner(r.Context(), id)
-	if errors.Is(err, sandbox.NotFound) {
-		err = sandbox.Errorf(sandbox.NotFound, "there is no template %s", short(id))
-	}
-	return p, err
+	return p, nil
 }
 
 // upload stores an archive. Only requests to a signed address, or of the owner, come

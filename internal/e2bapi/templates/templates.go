@@ -23,7 +23,7 @@ import (
 // A Service builds and keeps templates. Package template implements it.
 type Service interface {
 	Request(ctx context.Context, p sandbox.Principal, o template.Order) (template.Template, template.Build, error)
-	HasFiles(ctx context.Context, p sandbox.Principal, template, hash string) (bool, error)
+	HasFiles(ctx context.Context, p sandbox.Principal, idOrName, hash string) (template.Template, bool, error)
 	Upload(ctx context.Context, p sandbox.Principal, hash string, size int64, r io.Reader) error
 	Begin(ctx context.Context, p sandbox.Principal, template, build string, plan template.Plan) error
 	Build(ctx context.Context, p sandbox.Principal, template, build string) (template.Build, error)
