@@ -303,6 +303,17 @@ func TestTemplatePlan(t *testing.T) {
 	if d := cmp.Diff(want, f.plan); d != "" || f.began != "tid b0" {
 		t.Errorf("%s: plan: -want +got\n%s", f.began, d)
 	}
+
+	// A short plan with many values is refused before it takes memory.
+	f.began = ""
+	for name, many := range map[string]string{
+		"steps": `"steps":[` + strings.Repeat("{},", 60_000) + `{}]`, "arguments": `"steps":[{"args":[` + strings.Repeat(`"",`, 60_000) + `""]}]`,
+	} {
+		status, _, body := do(t, "POST", srv.URL+"/v2/templates/tid/builds/b0", `{"fromImage":"x",`+many+`}`, "X-API-KEY", "alice")
+		if status != 400 || !strings.Contains(body, "JSON values") || f.began != "" {
+			t.Errorf("many %s: status %d, %s", name, status, body)
+		}
+	}
 }
 
 // TestTemplateUpload sends archives to signed addresses, as an SDK does: without a

@@ -7,6 +7,7 @@
 package templates
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/jsonbound"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/template"
 )
@@ -92,15 +94,26 @@ func (a *API) Routes() map[string]Handler {
 	}
 }
 
-// maxBody bounds the body of a request, in bytes.
-const maxBody = 4 << 20
+// Bounds on the body of a request: its bytes, and the values of its JSON. A value
+// takes about 100 bytes of memory, however short it is.
+const (
+	maxBody   = 4 << 20
+	maxValues = 50_000
+)
 
 // readBody decodes a request's body. It refuses unknown fields, because they may ask
 // for something that the server cannot do.
 func readBody(r *http.Request, v any) error {
-	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "request: %w", err)
+	}
+	if jsonbound.Values(body) > maxValues {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "request: the body has more than %d JSON values", maxValues), "use fewer steps and arguments")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	err := d.Decode(v)
+	err = d.Decode(v)
 	if err == nil {
 		if _, err = d.Token(); errors.Is(err, io.EOF) {
 			return nil

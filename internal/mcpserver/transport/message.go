@@ -10,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/jsonbound"
 )
 
 // These names of the protocol decide which era a request belongs to.
@@ -23,7 +25,7 @@ const (
 // error answer and returns false.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, bool) {
 	body, ok := readWhole(w, r, most)
-	if ok && countValues(body) > maxValues {
+	if ok && jsonbound.Values(body) > maxValues {
 		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest,
 			fmt.Sprintf("the body has more than %d JSON values: send large data as text", maxValues))
 		return nil, false
@@ -94,23 +96,7 @@ const (
 )
 
 // messageCost returns the memory that the messages of a body take, in bytes.
-func messageCost(body []byte) int { return len(body) + countValues(body)*valueCost }
-
-// countValues returns how many values a JSON text has, or a few more.
-func countValues(text []byte) (n int) {
-	inString := false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case !inString && (c == ',' || c == '[' || c == '{'):
-			n++
-		}
-	}
-	return n
-}
+func messageCost(body []byte) int { return len(body) + jsonbound.Values(body)*valueCost }
 
 // batchSize returns the number of messages in a batch, and 0 for a body that is
 // no batch.

@@ -67,15 +67,6 @@ func TestBatchSize(t *testing.T) {
 	}
 }
 
-// TestCountValues counts the values of a message, which take memory.
-func TestCountValues(t *testing.T) {
-	for text, want := range map[string]int{`"a,b[{"`: 0, `["a\"," , 2]`: 2, `{"a":[],"b":{"c\\":1}}`: 4} {
-		if got := countValues([]byte(text)); got != want {
-			t.Errorf("%s has %d values, want %d", text, got, want)
-		}
-	}
-}
-
 // TestLongProgressToken ignores a token that each notification would repeat.
 func TestLongProgressToken(t *testing.T) {
 	token := &mcp.CallToolParamsRaw{}
