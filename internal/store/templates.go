@@ -179,22 +179,28 @@ func (s *Store) TemplateBuild(ctx context.Context, template, id string) (Templat
 	return b, sandbox.Wrap(err, "read build", "")
 }
 
-// TemplateBuilds returns the builds of a template, or of all if template is "", the
-// newest first.
+// TemplateBuilds returns the builds of a template, the newest first.
 func (s *Store) TemplateBuilds(ctx context.Context, template string) ([]TemplateBuild, error) {
-	return s.builds(ctx, ` WHERE template = ? OR ? = '' ORDER BY created_at DESC, id`, template, template)
+	return s.builds(ctx, selectBuildSQL+` WHERE template = ? ORDER BY created_at DESC, id`, template)
+}
+
+// AllTemplateBuilds returns the builds of all templates, the newest first. They have
+// no Tags, Setup, Reason or Step, which can be long.
+func (s *Store) AllTemplateBuilds(ctx context.Context) ([]TemplateBuild, error) {
+	return s.builds(ctx, `SELECT id, template, status, owner, sandbox, image, 'null', '', '', '',
+		created_at, updated_at, finished_at FROM template_builds ORDER BY created_at DESC, id`)
 }
 
 // UntaggedBuilds returns the ready builds with an image of a template that have no
 // tag.
 func (s *Store) UntaggedBuilds(ctx context.Context, template string) ([]TemplateBuild, error) {
-	return s.builds(ctx, ` WHERE template = ? AND status = ? AND image != ''
+	return s.builds(ctx, selectBuildSQL+` WHERE template = ? AND status = ? AND image != ''
 		AND NOT EXISTS (SELECT 1 FROM template_tags g WHERE g.build = template_builds.id)`, template, BuildReady)
 }
 
-func (s *Store) builds(ctx context.Context, where string, args ...any) ([]TemplateBuild, error) {
+func (s *Store) builds(ctx context.Context, query string, args ...any) ([]TemplateBuild, error) {
 	var all []TemplateBuild
-	err := collect(ctx, s.read, selectBuildSQL+where, args, func(scan scanFunc) error {
+	err := collect(ctx, s.read, query, args, func(scan scanFunc) error {
 		b, err := scanBuild(scan)
 		all = append(all, b)
 		return err

@@ -133,9 +133,14 @@ func TestTemplates(t *testing.T) {
 	if err := s.RemoveTemplate(ctx, one.ID); err != nil {
 		t.Fatal(err)
 	}
-	builds, err := s.TemplateBuilds(ctx, "")
+	builds, err := s.AllTemplateBuilds(ctx)
 	if err != nil || len(builds) != 4 {
 		t.Errorf("%d builds are left, %v", len(builds), err)
+	}
+	for _, b := range builds {
+		if b.ID == "" || b.Template == "" || b.Status == "" || b.Created.IsZero() || b.Tags != nil || len(b.Setup) > 0 {
+			t.Errorf("a build for the sweep: %+v", b)
+		}
 	}
 	if list, err := s.Templates(ctx, "alice"); err != nil || len(list) != 1 || list[0].Name != "two" {
 		t.Errorf("%v, %v", list, err)

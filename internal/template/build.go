@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -45,6 +46,15 @@ func (p *Plan) check() error {
 	}
 	if len(p.Steps) > maxSteps {
 		return sandbox.Errorf(sandbox.Invalid, "steps: there are %d; the maximum is %d", len(p.Steps), maxSteps)
+	}
+	for name, command := range map[string]string{"startCmd": p.Start, "readyCmd": p.Ready} {
+		if len(command) > maxCommand {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: the command has %d bytes; the maximum is %d", name, len(command), maxCommand),
+				"copy a script into the template, and run that")
+		}
+		if strings.ContainsRune(command, 0) {
+			return sandbox.Errorf(sandbox.Invalid, "%s: the command has a zero byte", name)
+		}
 	}
 	for i, step := range p.Steps {
 		if err := step.check(); err != nil {

@@ -219,6 +219,8 @@ func TestBeginRefuses(t *testing.T) {
 		"no base": {}, "two bases": {FromImage: "a", FromTemplate: "b"}, "no command": step("RUN"), "odd": step("ENV", "A"),
 		"name": step("ENV", "A=B", "c"), "copy": step("COPY", "a"), "hash": step("COPY", "a", "b"), "mode": {FromImage: "a", Steps: []Step{
 			{Type: "COPY", Args: []string{"a", "b", "", "99"}, FilesHash: hash}}}, "kind": step("VOLUME", "/x"), "zero": step("RUN", "a\x00b"),
+		"start": {FromImage: "a", Start: strings.Repeat("x", maxCommand+1)}, "ready": {FromImage: "a", Ready: strings.Repeat("x", maxCommand+1)},
+		"zero in start": {FromImage: "a", Start: "a\x00b"}, "user": step("USER", strings.Repeat("x", maxUser+1)), "directory": step("WORKDIR", strings.Repeat("x", maxPath+1)),
 		"steps": {FromImage: "a", Steps: make([]Step, maxSteps+1)},
 	} {
 		if err := s.Begin(t.Context(), alice, tm.ID, b.ID, plan); !errors.Is(err, sandbox.Invalid) && !errors.Is(err, sandbox.Unsupported) {

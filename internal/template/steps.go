@@ -60,6 +60,9 @@ func (s Step) String() string {
 	return text
 }
 
+// longest are the bounds on the first argument of steps, in bytes.
+var longest = map[string]int{"WORKDIR": maxPath, "USER": maxUser}
+
 func (s Step) check() error {
 	wrong := func(format string, args ...any) error { return sandbox.Errorf(sandbox.Invalid, format, args...) }
 	for _, arg := range s.Args {
@@ -71,6 +74,10 @@ func (s Step) check() error {
 	case "RUN", "WORKDIR", "USER":
 		if len(s.Args) == 0 || s.Args[0] == "" {
 			return wrong("%s: has no arguments", s.Type)
+		}
+		// The user and the directory become a part of each build's record.
+		if most := longest[strings.ToUpper(s.Type)]; most > 0 && len(s.Args[0]) > most {
+			return wrong("%s: the argument has %d bytes; the maximum is %d", s.Type, len(s.Args[0]), most)
 		}
 	case "ENV", "ARG":
 		if len(s.Args) == 0 || len(s.Args)%2 != 0 {
@@ -190,7 +197,9 @@ func (k *work) do(ctx context.Context, step Step) error {
 		if !path.IsAbs(dir) {
 			dir = path.Join(k.setup.WorkDir, dir)
 		}
-		dir = path.Clean(dir)
+		if dir = path.Clean(dir); len(dir) > maxPath {
+			return sandbox.Errorf(sandbox.Invalid, "the directory has %d bytes; the maximum is %d", len(dir), maxPath)
+		}
 		user, _, _ := strings.Cut(k.setup.User, ":")
 		k.setup.WorkDir, k.Config.WorkDir = dir, dir
 		return k.shell(ctx, "", "/", dirScript, dir, user)

@@ -23,7 +23,7 @@ func (s *Service) filesAge() time.Duration { return queueTime + s.opts.BuildTime
 // Sweep ends the builds of dead servers, and removes what is not needed: old
 // builds, uploaded files, and files and images without a build.
 func (s *Service) Sweep(ctx context.Context) error {
-	builds, err := s.opts.Store.TemplateBuilds(ctx, "")
+	builds, err := s.opts.Store.AllTemplateBuilds(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Service) sweepImages(ctx context.Context) error {
 	}
 	// The records are read after the list: each image has its record before it is
 	// made.
-	builds, err := s.opts.Store.TemplateBuilds(ctx, "")
+	builds, err := s.opts.Store.AllTemplateBuilds(ctx)
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,9 @@ const (
 	maxKept       = 50 // builds of a template that are over and have no image
 	keptFor       = 7 * 24 * time.Hour
 	maxSteps      = 1000
+	maxCommand    = 16 << 10 // bytes of a start or a ready command
+	maxUser       = 256      // bytes of a user and a group
+	maxPath       = 4096     // bytes of a directory, as in Linux
 	// maxUploads bounds the files of a principal that wait for builds, as a multiple
 	// of [Options.ContextSize].
 	maxUploads = 4
