@@ -10,7 +10,8 @@
 // this process.
 //
 // Everything belongs to a principal: templates, names, tags, uploaded files, and
-// the sandbox of a build. The lock of a Service is held for its maps only.
+// the sandbox of a build. The locks of a Service are held for its maps, and for
+// the list of a principal's archives.
 package template
 
 import (
@@ -61,6 +62,8 @@ const (
 	// maxUploads bounds the files of a principal that wait for builds, as a multiple
 	// of [Options.ContextSize].
 	maxUploads = 4
+	// maxArchives bounds their number. Each COPY of a build may have one.
+	maxArchives = maxSteps
 )
 
 // queueTime bounds how long a build waits for its steps, and for its turn.
@@ -114,6 +117,9 @@ type Service struct {
 
 	mu   sync.Mutex
 	live map[string]*liveBuild // builds of this process that are not over, by ID
+
+	uploadsMu sync.Mutex // also held while the archives of a principal are counted
+	uploads   map[sandbox.Principal]uploading
 }
 
 // A liveBuild is a build that this process works on.
@@ -126,7 +132,7 @@ type liveBuild struct {
 
 // New returns a Service.
 func New(o Options) (*Service, error) {
-	s := &Service{opts: o, live: map[string]*liveBuild{}, turns: fair.New(fair.Options{
+	s := &Service{opts: o, live: map[string]*liveBuild{}, uploads: map[sandbox.Principal]uploading{}, turns: fair.New(fair.Options{
 		Name: "builds of templates", Total: int64(o.Builds), MaxWaiting: maxUnfinished, RetryAfter: 10 * time.Second,
 	})}
 	for _, dir := range []string{s.filesDir(), s.workDir(), s.logsDir()} {

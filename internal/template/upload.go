@@ -80,16 +80,11 @@ func (s *Service) upload(ctx context.Context, p sandbox.Principal, hash string, 
 	if err := os.MkdirAll(name, 0o700); err != nil {
 		return err
 	}
-	held, err := bytesBelow(name)
+	room, release, err := s.reserve(p, hash, size)
 	if err != nil {
 		return err
 	}
-	full := sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "your uploaded files have more than %d bytes together", maxUploads*most),
-		"build templates one after another, or try again later: files of ended builds are removed")
-	room := min(most, maxUploads*most-held)
-	if room <= 0 || size > room {
-		return full
-	}
+	defer release()
 	dir, err := safepath.OpenDir(name)
 	if err != nil {
 		return err
@@ -109,9 +104,9 @@ func (s *Service) upload(ctx context.Context, p sandbox.Principal, hash string, 
 	switch {
 	case err != nil:
 		return err
-	case n > room && room < most:
-		return full
-	case n > room:
+	case n > room && size < 0 && room < most:
+		return s.full()
+	case n > room && size < 0:
 		return s.tooLong()
 	case size >= 0 && n != size:
 		return sandbox.Errorf(sandbox.Invalid, "the archive broke off after %d of %d bytes", n, size)
@@ -126,19 +121,78 @@ func (s *Service) tooLong() error {
 		"exclude files with .dockerignore, or have the operator raise templates.context_size")
 }
 
-// bytesBelow returns the size of all files in a directory.
-func bytesBelow(dir string) (n int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return ignoreGone(err)
+func (s *Service) full() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "your uploaded files have more than %d bytes together", maxUploads*s.opts.ContextSize),
+		"build templates one after another, or try again later: files of ended builds are removed")
+}
+
+// An uploading is the part of a principal's bounds that uploads in progress may use.
+type uploading struct {
+	bytes    int64
+	archives int
+}
+
+// reserve takes room for an archive before it is read, so that uploads at the same
+// time stay below the bounds together. size is the archive's length, or -1: then the
+// archive may have room bytes. The caller must call release when the archive is
+// complete or gone.
+func (s *Service) reserve(p sandbox.Principal, hash string, size int64) (room int64, release func(), err error) {
+	most := s.opts.ContextSize
+	s.uploadsMu.Lock()
+	defer s.uploadsMu.Unlock()
+	held, again, err := archivesIn(s.filesOf(p), hash)
+	if err != nil {
+		return 0, nil, err
+	}
+	busy := s.uploads[p]
+	if !again && held.archives+busy.archives >= maxArchives {
+		return 0, nil, sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "you have %d uploaded archives, which is the maximum", maxArchives),
+			"copy several files in one step, or try again later: files of ended builds are removed")
+	}
+	room = min(most, maxUploads*most-held.bytes-busy.bytes)
+	if room <= 0 || size > room {
+		return 0, nil, s.full()
+	}
+	if size >= 0 {
+		room = size
+	}
+	s.uploads[p] = uploading{busy.bytes + room, busy.archives + 1}
+	return room, func() {
+		s.uploadsMu.Lock()
+		defer s.uploadsMu.Unlock()
+		now := s.uploads[p]
+		if now.archives--; now.archives == 0 {
+			delete(s.uploads, p)
+			return
+		}
+		now.bytes -= room
+		s.uploads[p] = now
+	}, nil
+}
+
+// archivesIn returns what the complete archives in a directory take, and whether the
+// archive with that hash is one of them.
+func archivesIn(dir, hash string) (held uploading, has bool, err error) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return held, false, ignoreGone(err)
+	}
+	for _, e := range all {
+		if !hashForm.MatchString(e.Name()) {
+			continue // an upload in progress, which is reserved
 		}
 		fi, err := e.Info()
-		if err == nil {
-			n += fi.Size()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
-		return ignoreGone(err)
-	})
-	return n, err
+		if err != nil {
+			return held, false, err
+		}
+		held.bytes += fi.Size()
+		held.archives++
+		has = has || e.Name() == hash
+	}
+	return held, has, nil
 }
 
 // ignoreGone returns nil for a file that another request removed meanwhile.

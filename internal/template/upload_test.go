@@ -3,7 +3,10 @@ package template
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -103,6 +106,79 @@ func TestUpload(t *testing.T) {
 	}
 	if names := left(t, s.filesDir()); len(names) > 0 {
 		t.Errorf("left: %v", names)
+	}
+}
+
+// TestParallelUploads keeps the bounds while several archives arrive.
+func TestParallelUploads(t *testing.T) {
+	s, _ := newTest(t, func(o *Options) { o.ContextSize = 100 })
+	ctx := t.Context()
+	other := func(i int) string { return fmt.Sprintf("%064x", i) }
+	var writers []*io.PipeWriter
+	results := make(chan error, maxUploads)
+	for i := range maxUploads {
+		r, w := io.Pipe()
+		size := int64(100)
+		if i%2 == 0 {
+			size = -1
+		}
+		go func() { results <- s.Upload(ctx, alice, other(i), size, r) }()
+		// The upload has begun to read.
+		if _, err := io.WriteString(w, "x"); err != nil {
+			t.Fatal(err)
+		}
+		writers = append(writers, w)
+	}
+	for _, size := range []int64{1, -1} {
+		if err := s.Upload(ctx, alice, hash, size, strings.NewReader("x")); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("beyond the uploads in progress: %v", err)
+		}
+	}
+	if err := s.Upload(ctx, bob, hash, -1, strings.NewReader("x")); err != nil {
+		t.Errorf("another principal: %v", err)
+	}
+	// Half of them break off, and leave their room.
+	for i, w := range writers {
+		if i < 2 {
+			w.CloseWithError(errors.New("the client left"))
+			continue
+		}
+		if _, err := io.WriteString(w, strings.Repeat("x", 99)); err != nil {
+			t.Error(err)
+		}
+		w.Close()
+	}
+	failed := 0
+	for range writers {
+		if err := <-results; err != nil {
+			failed++
+		}
+	}
+	if failed != 2 || len(s.uploads) > 0 {
+		t.Errorf("%d uploads failed; reserved: %v", failed, s.uploads)
+	}
+	if err := s.Upload(ctx, alice, hash, 100, strings.NewReader(strings.Repeat("x", 100))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyUploads bounds the number of archives, but not of new uploads of one.
+func TestManyUploads(t *testing.T) {
+	s, _ := newTest(t, nil)
+	dir := s.filesOf(alice)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxArchives {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%064x", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Upload(t.Context(), alice, fmt.Sprintf("%064x", maxArchives), -1, strings.NewReader("x")); !errors.Is(err, sandbox.Exhausted) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := s.Upload(t.Context(), alice, fmt.Sprintf("%064x", 0), -1, strings.NewReader("x")); err != nil {
+		t.Errorf("one again: %v", err)
 	}
 }
 
