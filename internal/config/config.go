@@ -283,7 +283,7 @@ func Default(getenv func(string) string) Config {
 		},
 		MCP:       MCP{Profile: ProfileNative},
 		Images:    Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
-		Templates: Templates{ContextSize: 1 << 30, Builds: 2, BuildTime: Duration(30 * time.Minute), ReadyTime: Duration(time.Minute)},
+		Templates: Templates{ContextSize: 1 << 30, ImageSpace: 10 << 30, Builds: 2, BuildTime: Duration(30 * time.Minute), ReadyTime: Duration(time.Minute)},
 		Server:    defaultServer(),
 	}
 }

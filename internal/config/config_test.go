@@ -245,6 +245,7 @@ func TestValidate(t *testing.T) {
 		"public URL":       {func(c *Config) { c.Server.PublicURL = "glovebox.example.com" }, "server.public_url"},
 		"key without cert": {func(c *Config) { c.Server.TLSKey = "key.pem" }, "server.tls_cert"},
 		"no context size":  {func(c *Config) { c.Templates.ContextSize = 0 }, "templates.context_size"},
+		"negative space":   {func(c *Config) { c.Templates.ImageSpace = -1 }, "templates.image_space"},
 		"no build":         {func(c *Config) { c.Templates.Builds = 0 }, "templates.builds"},
 		"no build time":    {func(c *Config) { c.Templates.BuildTime = 0 }, "templates.build_time"},
 		"no ready time":    {func(c *Config) { c.Templates.ReadyTime = -1 }, "templates.ready_time"},

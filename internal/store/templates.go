@@ -191,6 +191,20 @@ func (s *Store) AllTemplateBuilds(ctx context.Context) ([]TemplateBuild, error) 
 		created_at, updated_at, finished_at FROM template_builds ORDER BY created_at DESC, id`)
 }
 
+// TemplateImages returns the names of the images of a principal's builds, with those
+// that a build in progress is about to make.
+func (s *Store) TemplateImages(ctx context.Context, p sandbox.Principal) ([]string, error) {
+	var all []string
+	err := collect(ctx, s.read, `SELECT image FROM template_builds
+		WHERE image != '' AND template IN (SELECT id FROM templates WHERE principal = ?)`, []any{p}, func(scan scanFunc) error {
+		var name string
+		err := scan(&name)
+		all = append(all, name)
+		return err
+	})
+	return all, sandbox.Wrap(err, "list images of templates", "")
+}
+
 // UntaggedBuilds returns the ready builds with an image of a template that have no
 // tag.
 func (s *Store) UntaggedBuilds(ctx context.Context, template string) ([]TemplateBuild, error) {
@@ -211,7 +225,8 @@ func (s *Store) builds(ctx context.Context, query string, args ...any) ([]Templa
 // ChangeBuild changes the record of a build. It calls change in a transaction, with
 // the present record, and stores the fields of it that can change. If change
 // returns an error, the record stays. If the build is ready then, its tags name it
-// from now on.
+// from now on. The error is of kind Exhausted if the template would have more than
+// [MaxTags] tags.
 func (s *Store) ChangeBuild(ctx context.Context, id string, change func(*TemplateBuild) error) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		b, err := scanBuild(tx.QueryRowContext(ctx, selectBuildSQL+` WHERE id = ?`, id).Scan)
@@ -239,18 +254,29 @@ func (s *Store) ChangeBuild(ctx context.Context, id string, change func(*Templat
 		if _, err := tx.ExecContext(ctx, `UPDATE templates SET updated_at = ? WHERE id = ?`, now, b.Template); err != nil {
 			return err
 		}
-		return s.tagBuild(ctx, tx, b.Template, b.ID, b.Tags)
+		return s.tagBuild(ctx, tx, b.Template, b.ID, b.Tags, MaxTags)
 	})
 	return sandbox.Wrap(err, "change build", id)
 }
 
-func (s *Store) tagBuild(ctx context.Context, tx *sql.Tx, template, build string, tags []string) error {
+// MaxTags is the largest number of tags of a template.
+const MaxTags = 50
+
+// tagBuild gives a build tags, unless the template would then have more than most.
+func (s *Store) tagBuild(ctx context.Context, tx *sql.Tx, template, build string, tags []string, most int) error {
 	for _, tag := range tags {
 		_, err := tx.ExecContext(ctx, `INSERT INTO template_tags VALUES (?, ?, ?, ?)
 			ON CONFLICT DO UPDATE SET build = excluded.build, created_at = excluded.created_at`, template, tag, build, s.now().UnixMicro())
 		if err != nil {
 			return err
 		}
+	}
+	var count int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM template_tags WHERE template = ?`, template).Scan(&count); err != nil {
+		return err
+	}
+	if count > most {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the template would have %d tags; the maximum is %d", count, most), "remove tags that you do not need")
 	}
 	return nil
 }
@@ -281,17 +307,7 @@ func (s *Store) TagBuild(ctx context.Context, template, from string, tags []stri
 		if err != nil {
 			return err
 		}
-		if err := s.tagBuild(ctx, tx, template, build, tags); err != nil {
-			return err
-		}
-		var count int
-		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM template_tags WHERE template = ?`, template).Scan(&count); err != nil {
-			return err
-		}
-		if count > most {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the template would have %d tags; the maximum is %d", count, most), "remove tags that you do not need")
-		}
-		return nil
+		return s.tagBuild(ctx, tx, template, build, tags, most)
 	})
 	return build, sandbox.Wrap(err, "tag build", "")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -150,13 +151,12 @@ func (s *Service) run(t Template, b Build, plan Plan, l *liveBuild) {
 	logErr := l.log.close(failure)
 	// The record is written even if the server ends.
 	done := context.WithoutCancel(l.ctx)
-	recordErr := s.opts.Store.ChangeBuild(done, b.ID, func(now *Build) error {
-		now.Status, now.Sandbox, now.Setup, now.Image = store.BuildReady, "", b.Setup, b.Image
-		if err != nil {
-			now.Status, now.Image, now.Reason, now.Step = store.BuildFailed, "", failure, b.Step
-		}
-		return nil
-	})
+	recordErr := s.record(done, b, failure)
+	if err == nil && sandbox.KindOf(recordErr) == sandbox.Exhausted {
+		// Builds at the same time took the tags that were left.
+		b.Step = stepFinalize
+		recordErr = errors.Join(s.record(done, b, s.reason(t, b, recordErr)), s.removeImage(done, b.Image))
+	}
 	switch {
 	case recordErr == nil:
 		recordErr = s.dropOld(done, t.ID)
@@ -167,6 +167,17 @@ func (s *Service) run(t Template, b Build, plan Plan, l *liveBuild) {
 		s.opts.Log.Error("record end of build", "template", t.ID, "build", b.ID, "error", recordErr)
 	}
 	s.over(b.ID, l, logErr)
+}
+
+// record records the end of a build: a success, unless failure says why it failed.
+func (s *Service) record(ctx context.Context, b Build, failure string) error {
+	return s.opts.Store.ChangeBuild(ctx, b.ID, func(now *Build) error {
+		now.Status, now.Sandbox, now.Setup, now.Image = store.BuildReady, "", b.Setup, b.Image
+		if failure != "" {
+			now.Status, now.Image, now.Reason, now.Step = store.BuildFailed, "", failure, b.Step
+		}
+		return nil
+	})
 }
 
 // inTurn waits for a turn, and then builds.
@@ -185,6 +196,9 @@ func (s *Service) inTurn(ctx context.Context, t Template, b *Build, plan Plan, l
 		now.Status, now.Image = store.BuildRunning, imageName(t.Name, b.ID)
 		return nil
 	})
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // the turn came with the end of the server
+	}
 	if err != nil {
 		return err
 	}
@@ -240,6 +254,9 @@ func (s *Service) make(ctx context.Context, t Template, b *Build, plan Plan, log
 		}
 	}()
 	log.in(step)
+	if err := s.roomForImages(ctx, t.Principal); err != nil {
+		return err
+	}
 	if err := k.base(ctx, plan); err != nil {
 		return err
 	}
@@ -284,13 +301,51 @@ func (i pulls) PullImage(ctx context.Context, order driver.ImagePull) (sandbox.I
 }
 
 func (i pulls) ExtendImage(ctx context.Context, order driver.ImageExtension) (sandbox.Image, error) {
+	if err := i.s.roomForImages(ctx, i.p); err != nil {
+		return sandbox.Image{}, err
+	}
 	o := i.s.opts
 	pull, err := o.Store.BeginImagePull(ctx, o.Driver, order.Name, i.p)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
 	made, err := o.Images.ExtendImage(ctx, order)
-	return made, errors.Join(err, o.Store.EndImagePull(context.WithoutCancel(ctx), pull, made.ID, false))
+	if err = errors.Join(err, o.Store.EndImagePull(context.WithoutCancel(ctx), pull, made.ID, false)); err != nil {
+		return made, err
+	}
+	// The size of the image is known only now.
+	if err := i.s.roomForImages(ctx, i.p); err != nil {
+		return sandbox.Image{}, errors.Join(err, i.s.removeImage(context.WithoutCancel(ctx), order.Name))
+	}
+	return made, nil
+}
+
+// roomForImages returns an error if the images of a principal's templates take more
+// space than they may.
+func (s *Service) roomForImages(ctx context.Context, p sandbox.Principal) error {
+	most := s.opts.ImageSpace
+	if most == 0 {
+		return nil
+	}
+	names, err := s.opts.Store.TemplateImages(ctx, p)
+	if err != nil {
+		return err
+	}
+	all, err := s.opts.Images.Images(ctx)
+	if err != nil {
+		return err
+	}
+	size := int64(0)
+	for _, i := range all {
+		if i.Name != "" && slices.Contains(names, i.Name) {
+			size += i.SizeBytes
+		}
+	}
+	if size > most {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the images of your templates have %d bytes; the maximum is %d", size, most),
+			"delete templates or tags that you do not need, or have the operator raise templates.image_space")
+	}
+	return nil
 }
 
 // reason returns the text for a client about a failed build.

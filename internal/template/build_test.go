@@ -242,6 +242,71 @@ func TestBeginRefuses(t *testing.T) {
 	}
 }
 
+// TestImageSpace bounds the images of a principal's templates, and of no other's.
+func TestImageSpace(t *testing.T) {
+	s, w := newTest(t, func(o *Options) { o.ImageSpace = 100 })
+	w.size = 60
+	plan := Plan{FromImage: "base:1"}
+	_, first := build(t, s, "first", plan)
+	tm, second := build(t, s, "second", plan)
+	if first.Status != Ready || second.Status != Failed || !strings.Contains(second.Reason, "the images of your templates have 120 bytes; the maximum is 100") {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	if d := cmp.Diff([]string{first.Image}, w.made()); d != "" {
+		t.Errorf("images: -want +got\n%s", d)
+	}
+	bobs, b, err := s.Request(t.Context(), bob, Order{Name: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Begin(t.Context(), bob, bobs.ID, b.ID, plan); err != nil {
+		t.Fatal(err)
+	}
+	s.group.Wait()
+	if b, err = s.Build(t.Context(), bob, bobs.ID, b.ID); err != nil || b.Status != Ready {
+		t.Errorf("another principal: %+v, %v", b, err)
+	}
+	// The images that a principal removes make room.
+	if err := s.Delete(t.Context(), alice, "first"); err != nil {
+		t.Fatal(err)
+	}
+	if tm, second = build(t, s, "second", plan); second.Status != Ready {
+		t.Errorf("%s: %+v", tm.Name, second)
+	}
+}
+
+// TestTagsOfBuilds bounds the tags that builds at the same time give a template.
+func TestTagsOfBuilds(t *testing.T) {
+	s, w := newTest(t, nil)
+	var builds [2]Build
+	for i := range builds {
+		var tags []string
+		for n := range maxTags {
+			tags = append(tags, fmt.Sprintf("v%d-%d", i, n))
+		}
+		var err error
+		if _, builds[i], err = s.Request(t.Context(), alice, Order{Name: "app", Tags: tags}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, b := range builds {
+		if err := s.Begin(t.Context(), alice, "app", b.ID, Plan{FromImage: "base:1"}); err != nil {
+			t.Fatal(err)
+		}
+		s.group.Wait()
+		var err error
+		if builds[i], err = s.Build(t.Context(), alice, "app", b.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if builds[0].Status != Ready || builds[1].Status != Failed || !strings.Contains(builds[1].Reason, "would have 100 tags; the maximum is 50") {
+		t.Errorf("%+v", builds)
+	}
+	if tags, err := s.Tags(t.Context(), alice, "app"); err != nil || len(tags) != maxTags || !slices.Equal(w.made(), []string{builds[0].Image}) {
+		t.Errorf("%d tags, %v; images %v", len(tags), err, w.made())
+	}
+}
+
 // blocked is a program that runs until its build ends, and that says when it runs.
 func blocked(w *world) (running chan struct{}) {
 	running = make(chan struct{})

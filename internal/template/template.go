@@ -51,9 +51,9 @@ var ErrTooLong = errors.New("the archive is too long")
 // Bounds on the objects of one principal.
 const (
 	maxTemplates  = 50
-	maxTags       = 50 // of a template
-	maxUnfinished = 10 // builds
-	maxKept       = 50 // builds of a template that are over and have no image
+	maxTags       = store.MaxTags // of a template
+	maxUnfinished = 10            // builds
+	maxKept       = 50            // builds of a template that are over and have no image
 	keptFor       = 7 * 24 * time.Hour
 	maxSteps      = 1000
 	maxCommand    = 16 << 10 // bytes of a start or a ready command
@@ -81,7 +81,7 @@ type Images interface {
 	RemoveImage(ctx context.Context, ref string) (freed int64, err error)
 }
 
-// Options are the arguments of [New]. All must be set.
+// Options are the arguments of [New]. All must be set, unless they say otherwise.
 type Options struct {
 	Store     *store.Store
 	Sandboxes imagebuild.Sandboxes
@@ -97,6 +97,9 @@ type Options struct {
 	Maximum     sandbox.Limits
 	Network     sandbox.Network
 	ProgramTime time.Duration
+	// ImageSpace bounds the images of a principal's templates, in bytes; zero is no
+	// limit. Images that share layers count them each.
+	ImageSpace int64
 	// ContextSize bounds an uploaded archive, in bytes. Builds is the number of
 	// builds in progress, and BuildTime bounds each. ReadyTime bounds how long a
 	// sandbox may take to be ready.

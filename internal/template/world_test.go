@@ -40,6 +40,7 @@ type world struct {
 	unpacked []string
 	images   map[string]sandbox.Image
 	extend   error // of ExtendImage
+	size     int64 // of each image that it makes
 	n        int
 }
 
@@ -150,7 +151,7 @@ func (w *world) ExtendImage(_ context.Context, order driver.ImageExtension) (san
 		return sandbox.Image{}, w.extend
 	}
 	w.n++
-	i := sandbox.Image{Name: order.Name, ID: fmt.Sprintf("sha256:%d", w.n), Local: true, Config: order.Config}
+	i := sandbox.Image{Name: order.Name, ID: fmt.Sprintf("sha256:%d", w.n), Local: true, SizeBytes: w.size, Config: order.Config}
 	w.images[order.Name] = i
 	return i, nil
 }
