@@ -83,13 +83,14 @@ type extraction struct {
 	counts Counts
 	// entries bounds the work: a directory may have any number of entries.
 	entries int
+	skipped int64 // bytes of the entries that are left out
 }
 
 // ratioFree is the size up to which the ratio is not checked, in bytes.
 const ratioFree = 1 << 20
 
 func (x *extraction) all(r io.Reader) error {
-	in := &countingReader{r: r}
+	in := &countingReader{r: contextReader{x.ctx, r}}
 	buffered := bufio.NewReaderSize(in, 64<<10)
 	var content io.Reader = buffered
 	if magic, err := buffered.Peek(2); err == nil && bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -100,7 +101,8 @@ func (x *extraction) all(r io.Reader) error {
 		defer z.Close()
 		content = &ratioReader{r: z, in: in, ratio: x.lim.Ratio}
 	}
-	unpacked := &countingReader{r: content}
+	// Package archive/tar reads over the contents of entries, which can be long.
+	unpacked := &countingReader{r: contextReader{x.ctx, content}}
 	archive := tar.NewReader(unpacked)
 	var end int64 // of the last file, if its size in the archive is known
 	for {
@@ -173,7 +175,7 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 		return err
 	}
 	if name == "." {
-		return nil
+		return x.skip(h)
 	}
 	x.entries++
 	if x.lim.Only != nil && !x.lim.Only(name) {
@@ -188,7 +190,7 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
-		if x.lim.Bytes > 0 && (h.Size > x.lim.Bytes || x.counts.Bytes > x.lim.Bytes-h.Size) {
+		if x.lim.Bytes > 0 && (h.Size > x.lim.Bytes || x.counts.Bytes+x.skipped > x.lim.Bytes-h.Size) {
 			return fmt.Errorf("%w: archive: the files have more than %d bytes", ErrLimit, x.lim.Bytes)
 		}
 		x.counts.Files++
@@ -221,6 +223,19 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 		return nil
 	}
 	x.counts.Skipped++
+	return x.skip(h)
+}
+
+// skip counts the content of an entry that is left out, which is read all the same.
+func (x *extraction) skip(h *tar.Header) error {
+	switch h.Typeflag {
+	case tar.TypeDir, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return nil // they have none, whatever their size says
+	}
+	if x.lim.Bytes > 0 && (h.Size > x.lim.Bytes || x.counts.Bytes+x.skipped > x.lim.Bytes-h.Size) {
+		return fmt.Errorf("%w: archive: the files, with those that are left out, have more than %d bytes", ErrLimit, x.lim.Bytes)
+	}
+	x.skipped += h.Size
 	return nil
 }
 
@@ -301,6 +316,19 @@ func copySparse(ctx context.Context, f *os.File, r io.Reader) error {
 			return err
 		}
 	}
+}
+
+// A contextReader ends with its context.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
 }
 
 type countingReader struct {

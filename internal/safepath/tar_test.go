@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,13 @@ func archive(t testing.TB, headers ...tar.Header) []byte {
 
 func file(name, content string) tar.Header {
 	return tar.Header{Name: name, Mode: 0o644, PAXRecords: map[string]string{"content": content}}
+}
+
+// other is an entry of a type that is left out.
+func other(name string, size int) tar.Header {
+	h := file(name, strings.Repeat("x", size))
+	h.Typeflag, h.Size = tar.TypeCont, int64(size)
+	return h
 }
 
 func link(name, target string) tar.Header {
@@ -165,6 +173,8 @@ func TestExtractBad(t *testing.T) {
 		"file over dir":     {archive(t, file("old", "x")), ErrType},
 		"too many":          {archive(t, many...), ErrLimit},
 		"too big":           {archive(t, file("big", strings.Repeat("x", 5<<20))), ErrLimit},
+		"left out too big":  {archive(t, other("a", 3<<20), other("b", 3<<20)), ErrLimit},
+		"itself too big":    {archive(t, other(".", 3<<20), other(".", 3<<20)), ErrLimit},
 		"bomb":              {bomb.Bytes(), ErrLimit},
 		"size that lies":    {lies.Bytes(), ErrLimit},
 		"too deep":          {archive(t, file(strings.Repeat("d/", 20)+"f", "x")), ErrLimit},
@@ -187,6 +197,30 @@ func TestExtractBad(t *testing.T) {
 			intact(t, staging, secret)
 		})
 	}
+}
+
+// TestExtractEnds ends with its context in the middle of an entry that is left out.
+func TestExtractEnds(t *testing.T) {
+	d, staging, _, _ := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &endingReader{r: bytes.NewReader(archive(t, other("a", 3<<20))), end: cancel}
+	if _, err := d.Extract(ctx, r, staging, Limits{}); !errors.Is(err, context.Canceled) || r.n > 1<<20 {
+		t.Errorf("%v after %d bytes", err, r.n)
+	}
+}
+
+// An endingReader calls end when it is first read, and counts its bytes.
+type endingReader struct {
+	r   io.Reader
+	end func()
+	n   int
+}
+
+func (r *endingReader) Read(p []byte) (int, error) {
+	r.end()
+	n, err := r.r.Read(p)
+	r.n += n
+	return n, err
 }
 
 func TestExport(t *testing.T) {

@@ -175,6 +175,7 @@ func TestBuildFails(t *testing.T) {
 		"no archive":        {copying, []byte("text"), nil, "1", "unpack the files: "},
 		"broken archive":    {copying, archive(t, "a", strings.Repeat("a", 1000))[:40], nil, "1", "unpack the files: "},
 		"unpacks to more":   {copying, archive(t, "a", strings.Repeat("\x00", 5<<20)), nil, "1", "more than 4194304 bytes"},
+		"gzip bomb":         {copying, archive(t, "a", strings.Repeat("\x00", 3<<20)), nil, "1", "more than 200 times larger than the archive"},
 		"source not there":  {Plan{FromImage: "base:1", Steps: []Step{{Type: "COPY", Args: []string{"b", "/"}, FilesHash: hash}}}, archive(t, "a", "a"), nil, "1", `b is not in`},
 		"source outside":    {Plan{FromImage: "base:1", Steps: []Step{{Type: "COPY", Args: []string{"../b", "/"}, FilesHash: hash}}}, archive(t, "a", "a"), nil, "1", "leads out"},
 		"variables explode": {doubling, nil, nil, "10", "the variables have more than"},

@@ -29,6 +29,7 @@ const (
 	maxCopied   = 200_000 // files
 	maxDepth    = 64      // directories
 	unpackRatio = 4       // unpacked bytes, as a multiple of Options.ContextSize
+	maxRatio    = 200     // unpacked bytes, as a multiple of the archive's
 	maxEnv      = 256 << 10
 )
 
@@ -342,7 +343,9 @@ func (k *work) unpack(ctx context.Context, hash, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = dir.Extract(ctx, f, staging, safepath.Limits{Files: maxCopied, Bytes: unpackRatio * k.s.opts.ContextSize, Depth: maxDepth, AnyBytes: true})
+	_, err = dir.Extract(ctx, f, staging, safepath.Limits{
+		Files: maxCopied, Bytes: unpackRatio * k.s.opts.ContextSize, Depth: maxDepth, Ratio: maxRatio, AnyBytes: true,
+	})
 	remove()
 	switch {
 	case ctx.Err() != nil || explainWrite(err) != err:
