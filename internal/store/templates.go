@@ -205,11 +205,11 @@ func (s *Store) TemplateImages(ctx context.Context, p sandbox.Principal) ([]stri
 	return all, sandbox.Wrap(err, "list images of templates", "")
 }
 
-// UntaggedBuilds returns the ready builds with an image of a template that have no
-// tag.
+// UntaggedBuilds returns the ready builds with an image, of a template or of all if
+// template is "", that have no tag.
 func (s *Store) UntaggedBuilds(ctx context.Context, template string) ([]TemplateBuild, error) {
-	return s.builds(ctx, selectBuildSQL+` WHERE template = ? AND status = ? AND image != ''
-		AND NOT EXISTS (SELECT 1 FROM template_tags g WHERE g.build = template_builds.id)`, template, BuildReady)
+	return s.builds(ctx, selectBuildSQL+` WHERE (template = ? OR ? = '') AND status = ? AND image != ''
+		AND NOT EXISTS (SELECT 1 FROM template_tags g WHERE g.build = template_builds.id)`, template, template, BuildReady)
 }
 
 func (s *Store) builds(ctx context.Context, query string, args ...any) ([]TemplateBuild, error) {

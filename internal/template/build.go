@@ -79,6 +79,9 @@ func (s *Service) Begin(ctx context.Context, p sandbox.Principal, template, id s
 	if err != nil {
 		return err
 	}
+	if b.Status != store.BuildRequested {
+		return errBegan
+	}
 	for _, step := range plan.Steps {
 		if step.FilesHash != "" {
 			if _, err := s.touch(p, step.FilesHash); err != nil {
@@ -92,18 +95,26 @@ func (s *Service) Begin(ctx context.Context, p sandbox.Principal, template, id s
 	}
 	err = s.opts.Store.ChangeBuild(ctx, b.ID, func(now *Build) error {
 		if now.Status != store.BuildRequested {
-			return sandbox.Errorf(sandbox.Conflict, "the build began before")
+			return errBegan
 		}
 		now.Status, now.Owner = store.BuildQueued, s.opts.Owner
 		return nil
 	})
 	if err != nil {
-		s.over(b.ID, l, errors.Join(l.log.close(""), os.Remove(s.logFile(b.ID))))
+		s.over(b.ID, l, nil)
+		return err
+	}
+	// The build is this process's now, and so is its log.
+	if err := explainWrite(l.log.open(s.logFile(b.ID))); err != nil {
+		err = errors.Join(err, s.record(context.WithoutCancel(ctx), b, s.reason(t, b, err)))
+		s.over(b.ID, l, nil)
 		return err
 	}
 	go s.run(t, b, plan, l)
 	return nil
 }
+
+var errBegan = sandbox.Errorf(sandbox.Conflict, "the build began before")
 
 // begin registers a build of this process, which the caller passes to over.
 func (s *Service) begin(id string) (*liveBuild, error) {
@@ -113,13 +124,9 @@ func (s *Service) begin(id string) (*liveBuild, error) {
 		return nil, errEnding
 	}
 	if s.live[id] != nil {
-		return nil, sandbox.Errorf(sandbox.Conflict, "the build began before")
+		return nil, errBegan
 	}
-	log, err := s.openLog(id)
-	if err != nil {
-		return nil, explainWrite(err)
-	}
-	l := &liveBuild{log: log, done: make(chan struct{})}
+	l := &liveBuild{log: &buildLog{now: s.opts.Now}, done: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancelCause(s.work)
 	s.live[id] = l
 	s.group.Add(1)

@@ -241,6 +241,9 @@ func TestBeginRefuses(t *testing.T) {
 	if err := s.Begin(t.Context(), alice, tm.ID, b.ID, step("RUN", "x")); !errors.Is(err, sandbox.Conflict) {
 		t.Errorf("a second time: %v", err)
 	}
+	if entries, err := s.Logs(t.Context(), alice, tm.ID, b.ID, ""); err != nil || len(entries) == 0 {
+		t.Errorf("the log after a second time: %v, %v", entries, err)
+	}
 }
 
 // TestImageSpace bounds the images of a principal's templates, and of no other's.
@@ -305,6 +308,54 @@ func TestTagsOfBuilds(t *testing.T) {
 	}
 	if tags, err := s.Tags(t.Context(), alice, "app"); err != nil || len(tags) != maxTags || !slices.Equal(w.made(), []string{builds[0].Image}) {
 		t.Errorf("%d tags, %v; images %v", len(tags), err, w.made())
+	}
+}
+
+// TestBusyImages leaves images that cannot be removed to the next sweep.
+func TestBusyImages(t *testing.T) {
+	s, w := newTest(t, nil)
+	plan := Plan{FromImage: "base:1"}
+	build(t, s, "app", plan)
+	w.busy = true
+	_, b := build(t, s, "app", plan)
+	if err := s.Sweep(t.Context()); !errors.Is(err, sandbox.Conflict) || strings.Contains(err.Error(), "deadline") || len(w.made()) != 2 {
+		t.Errorf("%v; images %v", err, w.made())
+	}
+	w.busy = false
+	if err := s.Sweep(t.Context()); err != nil || !slices.Equal(w.made(), []string{b.Image}) {
+		t.Errorf("%v; images %v", err, w.made())
+	}
+}
+
+// TestLogsOfPrincipal removes the oldest logs of a principal, and of no other.
+func TestLogsOfPrincipal(t *testing.T) {
+	s, _ := newTest(t, nil)
+	plan := Plan{FromImage: "base:1"}
+	tm, old := build(t, s, "app", plan)
+	_, young := build(t, s, "app", plan)
+	bobs, b, err := s.Request(t.Context(), bob, Order{Name: "app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Begin(t.Context(), bob, bobs.ID, b.ID, plan); err != nil {
+		t.Fatal(err)
+	}
+	s.group.Wait()
+	for _, id := range []string{old.ID, young.ID, b.ID} {
+		if err := os.Truncate(s.logFile(id), maxLogs*2/3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{young.ID + ".jsonl", b.ID + ".jsonl"}
+	slices.Sort(want)
+	if d := cmp.Diff(want, left(t, s.logsDir())); d != "" {
+		t.Errorf("logs of %s: -want +got\n%s", tm.Name, d)
+	}
+	if entries, err := s.Logs(t.Context(), alice, tm.ID, old.ID, ""); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
 	}
 }
 

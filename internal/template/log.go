@@ -52,7 +52,8 @@ type Entry struct {
 // Bounds on a build's log.
 const (
 	maxEntries = 10_000
-	maxLog     = 4 << 20 // bytes of all messages
+	maxLog     = 4 << 20  // bytes of the file
+	maxLogs    = 64 << 20 // bytes of all files of a principal; see sweepLogs
 	maxLine    = 16 << 10
 )
 
@@ -72,9 +73,12 @@ type buildLog struct {
 
 func (s *Service) logFile(build string) string { return filepath.Join(s.logsDir(), build+".jsonl") }
 
-func (s *Service) openLog(build string) (*buildLog, error) {
-	f, err := os.OpenFile(s.logFile(build), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	return &buildLog{now: s.opts.Now, file: f}, err
+// open makes the file of the log. It must come before the first entry.
+func (l *buildLog) open(name string) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	return err
 }
 
 // in sets the step of the entries that follow.
@@ -129,17 +133,36 @@ func (l *buildLog) add(level Level, message string) {
 		l.dropped++
 		return
 	}
-	l.append(level, message)
+	// The file has more bytes than the message: the other fields, and escapes.
+	e := l.entry(level, message)
+	if l.bytes+len(e.line) > maxLog {
+		l.dropped++
+		return
+	}
+	l.write(e)
 }
 
 func (l *buildLog) append(level Level, message string) {
+	l.write(l.entry(level, message))
+}
+
+// An encoded entry is a line of the file.
+type encoded struct {
+	Entry
+	line []byte
+}
+
+func (l *buildLog) entry(level Level, message string) encoded {
 	e := Entry{Time: l.now().UTC(), Level: level, Message: message, Step: l.step}
-	l.entries, l.bytes = append(l.entries, e), l.bytes+len(message)
+	line, err := json.Marshal(e)
+	l.err = errors.Join(l.err, err)
+	return encoded{e, append(line, '\n')}
+}
+
+func (l *buildLog) write(e encoded) {
+	l.entries, l.bytes = append(l.entries, e.Entry), l.bytes+len(e.line)
 	if l.err == nil {
-		var line []byte
-		if line, l.err = json.Marshal(e); l.err == nil {
-			_, l.err = l.file.Write(append(line, '\n'))
-		}
+		_, l.err = l.file.Write(e.line)
 	}
 }
 

@@ -50,7 +50,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 			return age > strayAge && !has(known, strings.TrimSuffix(name, ".jsonl"))
 		}),
 		s.sweepFiles(s.workDir(), func(name string, age time.Duration) bool { return age > strayAge && !has(known, name) }),
-		s.sweepUploads(), s.sweepImages(ctx))
+		s.sweepUploads(), s.sweepLogs(ctx, builds), s.dropOld(ctx, ""), s.sweepImages(ctx))
 	return errors.Join(errs...)
 }
 
@@ -113,26 +113,35 @@ func (s *Service) forget(ctx context.Context, b Build) error {
 	return errors.Join(s.removeImage(ctx, b.Image), ignoreGone(os.Remove(s.logFile(b.ID))), os.RemoveAll(filepath.Join(s.workDir(), b.ID)))
 }
 
+// removeTime bounds the removal of images. They wait while another image is fetched,
+// which can take long. The next sweep removes the rest.
+const removeTime = 10 * time.Second
+
 // removeImage removes an image, unless the name is "".
 func (s *Service) removeImage(ctx context.Context, name string) error {
 	if name == "" {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
 	if _, err := s.opts.Images.RemoveImage(ctx, name); err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 		return err
 	}
 	return s.opts.Images.ForgetImages(ctx)
 }
 
-// dropOld removes the images of a template's builds that have no tag.
+// dropOld removes the images of a template's builds that have no tag, or of all if
+// template is "".
 func (s *Service) dropOld(ctx context.Context, template string) error {
 	old, err := s.opts.Store.UntaggedBuilds(ctx, template)
 	if err != nil {
 		return err
 	}
+	remove, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
 	var errs []error
 	for _, b := range old {
-		if err := s.removeImage(ctx, b.Image); err != nil {
+		if err := s.removeImage(remove, b.Image); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -157,11 +166,40 @@ func (s *Service) sweepImages(ctx context.Context) error {
 	for _, b := range builds {
 		used[b.Image] = true
 	}
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
 	var errs []error
 	for _, i := range list {
 		_, tag, _ := strings.Cut(strings.TrimPrefix(i.Name, imagePrefix), ":")
 		if strings.HasPrefix(i.Name, imagePrefix) && buildForm.MatchString(tag) && !used[i.Name] {
 			errs = append(errs, s.removeImage(ctx, i.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepLogs removes the oldest logs of principals whose logs are too long together.
+// The builds are the newest first.
+func (s *Service) sweepLogs(ctx context.Context, builds []Build) error {
+	all, err := s.opts.Store.Templates(ctx, "")
+	if err != nil {
+		return err
+	}
+	owner := map[string]sandbox.Principal{}
+	for _, t := range all {
+		owner[t.ID] = t.Principal
+	}
+	var errs []error
+	total := map[sandbox.Principal]int64{}
+	for _, b := range builds {
+		fi, err := os.Stat(s.logFile(b.ID))
+		if err != nil {
+			errs = append(errs, ignoreGone(err))
+			continue
+		}
+		p := owner[b.Template]
+		if total[p] += fi.Size(); total[p] > maxLogs && b.Status.Over() {
+			errs = append(errs, ignoreGone(os.Remove(s.logFile(b.ID))))
 		}
 	}
 	return errors.Join(errs...)

@@ -431,6 +431,8 @@ func (s *Service) Delete(ctx context.Context, p sandbox.Principal, idOrName stri
 	if err := s.opts.Store.RemoveTemplate(ctx, t.ID); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
 	for _, b := range builds {
 		if err := s.forget(ctx, b); err != nil {
 			// The next sweep finds its remains without a record.

@@ -295,8 +295,8 @@ func TestTags(t *testing.T) {
 
 func TestLogBounds(t *testing.T) {
 	s, _ := newTest(t, nil)
-	l, err := s.openLog("x")
-	if err != nil {
+	l := &buildLog{now: s.opts.Now}
+	if err := l.open(s.logFile("x")); err != nil {
 		t.Fatal(err)
 	}
 	l.in("1")
@@ -332,12 +332,17 @@ func TestLogBounds(t *testing.T) {
 	for big.Len() < 2*maxLog {
 		big.WriteString(strings.Repeat("z", maxLine-1) + "\n")
 	}
-	if l, err = s.openLog("y"); err != nil {
+	l = &buildLog{now: s.opts.Now}
+	if err := l.open(s.logFile("y")); err != nil {
 		t.Fatal(err)
 	}
 	write(big.String())
+	write(strings.Repeat(strings.Repeat("\x01", maxLine-1)+"\n", maxLog/maxLine))
 	if err := l.close(""); err != nil {
 		t.Fatal(err)
+	}
+	if fi, err := os.Stat(s.logFile("y")); err != nil || fi.Size() > maxLog+1000 { // with the entry about the rest
+		t.Errorf("%+v, %v", fi, err)
 	}
 	if entries, err = s.entries("y"); err != nil || len(entries) > maxLog/(maxLine-1)+1 {
 		t.Errorf("%d entries, %v", len(entries), err)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -40,6 +41,7 @@ type world struct {
 	unpacked []string
 	images   map[string]sandbox.Image
 	extend   error // of ExtendImage
+	busy     bool  // images cannot be removed
 	size     int64 // of each image that it makes
 	n        int
 }
@@ -166,9 +168,15 @@ func (w *world) Images(context.Context) ([]sandbox.Image, error) {
 	return list, nil
 }
 
-func (w *world) RemoveImage(_ context.Context, ref string) (int64, error) {
+func (w *world) RemoveImage(ctx context.Context, ref string) (int64, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.busy {
+		if _, ok := ctx.Deadline(); !ok {
+			return 0, errors.New("a removal has no deadline")
+		}
+		return 0, sandbox.Errorf(sandbox.Conflict, "an image is being fetched")
+	}
 	if _, ok := w.images[ref]; !ok {
 		return 0, sandbox.Errorf(sandbox.NotFound, "no image")
 	}
