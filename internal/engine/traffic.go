@@ -50,6 +50,9 @@ func (e *Engine) Connections(ctx context.Context, p sandbox.Principal, id string
 // maxConnections bounds the length of the list that Connections returns.
 const maxConnections = 10000
 
+// MaxPolicy returns the most permissive policy that the operator allows.
+func (b *liveSandbox) MaxPolicy() sandbox.Network { return b.e.opts.MaxNetwork }
+
 // AllowedNetwork returns what this server allows of a network policy: possibly
 // nothing, which is [sandbox.NetworkNone].
 func (e *Engine) AllowedNetwork(n sandbox.Network) sandbox.Network { return e.rules.AllowedNetwork(n) }

@@ -78,7 +78,7 @@ func ForCommands(hint string) string {
 }
 
 // wantedNetwork finds the network that a verdict recommends.
-var wantedNetwork = regexp.MustCompile(`^(the sandbox's network does not allow .*): if it needs that, make a sandbox with network "([^"]+)"$`)
+var wantedNetwork = regexp.MustCompile(`^(the sandbox's network does not allow .*): if it needs that, make a sandbox with network "([^"]+)"(; .*)?$`)
 
 // noNetwork begins the next step of a verdict where there is no network.
 const noNetwork = "the sandbox has no network"

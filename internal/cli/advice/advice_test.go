@@ -18,6 +18,8 @@ func TestAdvice(t *testing.T) {
 		{sandbox.Verdict{Code: sandbox.OutOfMemory, NextStep: "make a sandbox with more memory"}, "allow more with --memory, like --memory 1GiB, or process the data in smaller pieces"},
 		{sandbox.Verdict{Code: sandbox.Failed, NextStep: `the sandbox's network does not allow a.example: if it needs that, make a sandbox with network "b.example,a.example"`},
 			"the sandbox's network does not allow a.example; to allow it, use --network b.example,a.example"},
+		{sandbox.Verdict{Code: sandbox.Failed, NextStep: `the sandbox's network does not allow a.example: if it needs that, make a sandbox with network "a.example"; the operator of the server must allow it first`},
+			"the sandbox's network does not allow a.example; to allow it, use --network a.example"},
 		{sandbox.Verdict{Code: sandbox.Failed, NextStep: `the sandbox has no network: if it needs one, make a sandbox`}, "the sandbox has no network; to allow a host, use --network, like --network example.com"},
 		{sandbox.Verdict{Code: sandbox.SandboxLost, NextStep: "run it again"}, "run it again"},
 		{sandbox.Verdict{Code: sandbox.Failed}, ""},

@@ -41,7 +41,7 @@ func (r *Run) finish(end *guestapi.End) {
 	xs := r.log.Extents()
 	used := r.networkUse(ctx)
 	if judged.Code == sandbox.Failed {
-		verdict.Advise(&judged, r.in.Life.Policy(), used, r.Files().Tail(xs, lookFor))
+		verdict.Advise(&judged, r.in.Life.Policy(), r.in.Life.MaxPolicy(), used, r.Files().Tail(xs, lookFor))
 	}
 	r.keepPreviews(changes)
 	r.keepPlots()

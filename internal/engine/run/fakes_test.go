@@ -89,6 +89,8 @@ func (f *fakeLife) Incidents(context.Context) (driver.Incidents, bool) {
 }
 func (f *fakeLife) Policy() sandbox.Network { return sandbox.NetworkNone }
 
+func (f *fakeLife) MaxPolicy() sandbox.Network { return sandbox.NetworkNone }
+
 // fakeGuest runs one program, whose events are the test's.
 type fakeGuest struct {
 	guestlink.Guest // any other call panics

@@ -40,6 +40,8 @@ type Life interface {
 	Incidents(ctx context.Context) (counts driver.Incidents, ok bool)
 	// Policy is the present network policy.
 	Policy() sandbox.Network
+	// MaxPolicy is the most that the operator allows.
+	MaxPolicy() sandbox.Network
 }
 
 // SandboxOptions describe a sandbox that has started. All fields are required

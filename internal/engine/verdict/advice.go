@@ -52,8 +52,9 @@ func isAddress(host string) bool {
 }
 
 // Advise adds to a verdict which hosts the program could not reach, and the
-// network that allows them. output is the end of the program's output.
-func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwork, output string) {
+// network that allows them. most is the most that the operator allows. output is the
+// end of the program's output.
+func Advise(v *sandbox.Verdict, network, most sandbox.Network, used *sandbox.RunNetwork, output string) {
 	if v.Code != sandbox.Failed || v.NextStep != "" {
 		return
 	}
@@ -98,6 +99,9 @@ func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 		}
 		if network == sandbox.NetworkNone && (strings.Contains(output, noResolver) || strings.Contains(output, noRoute)) {
 			v.NextStep = `the sandbox has no network: if it needs one, make a sandbox whose network names the hosts, like "example.com"`
+			if most == "" || most == sandbox.NetworkNone {
+				v.NextStep += needsOperator
+			}
 		}
 		return
 	}
@@ -111,4 +115,10 @@ func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 	}
 	v.NextStep = "the sandbox's network does not allow " + strings.Join(hosts, ", ") +
 		": if it needs that, make a sandbox with network \"" + wanted + "\""
+	if n, err := sandbox.ParseNetwork(wanted); err == nil && n.Within(most) != nil {
+		v.NextStep += needsOperator
+	}
 }
+
+// needsOperator ends a next step that only the operator can make possible.
+const needsOperator = "; the operator of the server must allow it first"

@@ -25,7 +25,7 @@ func TestAdvise(t *testing.T) {
 		{"a.example", "Could not resolve host: b.example", ""}, // the record knows
 	} {
 		v := sandbox.Verdict{Code: sandbox.Failed}
-		Advise(&v, c.network, nil, c.output)
+		Advise(&v, c.network, sandbox.NetworkInternet, nil, c.output)
 		if c.want == "" != (v.NextStep == "") || !strings.Contains(v.NextStep, c.want) {
 			t.Errorf("%s: %q: %q, want %s", c.network, c.output, v.NextStep, c.want)
 		}
@@ -36,7 +36,7 @@ func TestAdvise(t *testing.T) {
 		{Host: "a.example", Port: 22, Blocked: sandbox.BlockedOpaque}, {Host: "a.example", Port: 443, Blocked: sandbox.BlockedOpaque},
 	}}
 	other := sandbox.Verdict{Code: sandbox.Failed}
-	Advise(&other, "a.example", used, "")
+	Advise(&other, "a.example", "a.example,a.example:22", used, "")
 	if !strings.HasSuffix(other.NextStep, `"a.example,a.example:22"`) {
 		t.Errorf("for another protocol: %q", other.NextStep)
 	}
@@ -46,19 +46,32 @@ func TestAdvise(t *testing.T) {
 		{Host: "10.0.0.1", Port: 80, Blocked: sandbox.BlockedPrivate},
 	}
 	addresses := sandbox.Verdict{Code: sandbox.Failed}
-	Advise(&addresses, "8.8.8.8", used, "")
+	Advise(&addresses, "8.8.8.8", "1.1.1.1,8.8.8.8,host.glovebox.internal:8000", used, "")
 	if !strings.HasSuffix(addresses.NextStep, `"8.8.8.8,1.1.1.1,host.glovebox.internal:8000"`) {
 		t.Errorf("for addresses: %q", addresses.NextStep)
 	}
 	// A name that is allowed and has no address needs no rule.
 	used.Blocked = []sandbox.Destination{{Host: "a.example", Blocked: sandbox.BlockedUnresolved}, {Host: "a.example", Blocked: sandbox.BlockedUnresolved}}
 	missing := sandbox.Verdict{Code: sandbox.Failed}
-	Advise(&missing, "a.example", used, "")
+	Advise(&missing, "a.example", "a.example", used, "")
 	if !strings.HasPrefix(missing.NextStep, "the network allows a.example, and the machine that runs Glovebox could not resolve it") {
 		t.Errorf("for a name without an address: %q", missing.NextStep)
 	}
+	// The operator may allow less.
+	for output, want := range map[string]string{
+		"Could not resolve host: a.example": `"a.example"` + needsOperator,
+		noRoute:                             `"example.com"` + needsOperator,
+	} {
+		for _, most := range []sandbox.Network{"", "none"} {
+			v := sandbox.Verdict{Code: sandbox.Failed}
+			Advise(&v, "none", most, nil, output)
+			if !strings.HasSuffix(v.NextStep, want) {
+				t.Errorf("%s, at most %q: %q", output, most, v.NextStep)
+			}
+		}
+	}
 	ok := sandbox.Verdict{Code: sandbox.OK}
-	Advise(&ok, "none", nil, "Could not resolve host: a.example")
+	Advise(&ok, "none", "none", nil, "Could not resolve host: a.example")
 	if ok.NextStep != "" {
 		t.Errorf("a run that is ok is advised: %q", ok.NextStep)
 	}
