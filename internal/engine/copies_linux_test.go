@@ -228,7 +228,7 @@ func TestCopiedQuota(t *testing.T) {
 	e.mustRun(t, inSpace(s.ID, "echo kept > file"))
 	for _, command := range []string{"head -c 2000000 /dev/urandom > big", "rm -f big; for i in $(seq 30); do echo > f$i; done"} {
 		r, _ := e.mustRun(t, inSpace(s.ID, command+"; echo changed > file"))
-		if r.Verdict.Code != sandbox.DiskFull || !strings.Contains(r.Verdict.Cause, "nothing new was copied") {
+		if r.Verdict.Code != sandbox.DiskFull || !strings.Contains(r.Verdict.Cause, "no change was copied") {
 			t.Errorf("%s: %+v", command, r.Verdict)
 		}
 		if diff := cmp.Diff(map[string]string{"file": "-rw-r--r-- kept\n"}, tree(t, path())); diff != "" {
@@ -614,7 +614,7 @@ func TestCopiedLies(t *testing.T) {
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo kept > file"))
 	r, _ := e.mustRun(t, inSpace(s.ID, "head -c 2000000 /dev/urandom > big; echo changed > file"))
-	if r.Verdict.Code != sandbox.DiskFull || !strings.Contains(r.Verdict.Cause, "more than it says") {
+	if r.Verdict.Code != sandbox.DiskFull || !strings.Contains(r.Verdict.Cause, "more than it announced") {
 		t.Errorf("%+v", r.Verdict)
 	}
 	if diff := cmp.Diff(map[string]string{"file": "-rw-r--r-- kept\n"}, tree(t, path())); diff != "" {

@@ -200,7 +200,7 @@ func (c *Copy) pull(ctx context.Context, here, there *workspace.Snapshot) (*work
 		return here, nil
 	}
 	if err := m.overQuota(ctx, there.Usage, here.Usage); err != nil {
-		return nil, fmt.Errorf("%w, and the sandbox has %s in %d files, of which nothing new was copied", err,
+		return nil, fmt.Errorf("%w; the sandbox has %s in %d files, and no change was copied", err,
 			sandbox.FormatBytes(there.Usage.Bytes), there.Usage.Files)
 	}
 	// Other boxes and uploads change the workspace while this box sends.
@@ -228,7 +228,7 @@ func (c *Copy) pull(ctx context.Context, here, there *workspace.Snapshot) (*work
 		now := here.Usage
 		now.Bytes += added - freed
 		if err := m.overQuota(ctx, now, here.Usage); err != nil {
-			return fmt.Errorf("%w, and nothing new was copied from the sandbox, which has more than it says", err)
+			return fmt.Errorf("%w; no change was copied, because the sandbox sent more than it announced", err)
 		}
 		return nil
 	}

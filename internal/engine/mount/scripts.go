@@ -80,7 +80,7 @@ type boundedOutput struct {
 func (o *boundedOutput) Read(p []byte) (int, error) {
 	n, err := o.ReadCloser.Read(p)
 	if o.left -= int64(n); o.left < 0 {
-		return 0, sandbox.Errorf(sandbox.Exhausted, "the sandbox sends more than it has")
+		return 0, sandbox.Errorf(sandbox.Exhausted, "the sandbox sent more files than it announced")
 	}
 	return n, err
 }

@@ -99,7 +99,7 @@ func (m *Mount) Put(ctx context.Context, name string, r io.Reader, size int64) (
 		return 0, err
 	}
 	if size >= 0 && n != size {
-		return n, sandbox.Errorf(sandbox.Internal, "%d bytes came where %d were announced", n, size)
+		return n, sandbox.Errorf(sandbox.Internal, "%d bytes arrived, and %d were announced", n, size)
 	}
 	m.Changed()
 	m.tellCopies(nil)

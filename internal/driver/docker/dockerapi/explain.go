@@ -25,13 +25,13 @@ func (e *Engine) Explain(err error) error {
 		return err
 	case refused(err), errors.As(err, &lost), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s does not answer at %s: %w", e.Name, e.At.Host, err),
-			"see whether it runs; sandboxes go on when it does again, if it kept them")
+			"check that it runs; the sandboxes that it kept continue when it runs again")
 	case strings.Contains(err.Error(), "unable to upgrade to tcp"):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s at %s: %w", e.Name, e.At.Host, err),
-			"what stands between does not pass streams on, as HAProxy 2.4 to 3.0 do not where the request has a body: use another proxy, or the engine's own socket")
+			"a proxy before the engine does not forward streams; HAProxy 2.4 to 3.0 does not if a request has a body: use another proxy, or the engine's own socket")
 	case errdefs.IsPermissionDenied(err):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s at %s does not allow it: %w", e.Name, e.At.Host, err),
-			"a proxy or a plugin of the engine forbids it: let pass what deploy/compose.yaml does")
+			"a proxy or a plugin of the engine forbids the request: allow the requests that deploy/compose.yaml allows")
 	case errdefs.IsNotFound(err):
 		return sandbox.Errorf(sandbox.NotFound, "%s: %w", e.Name, err)
 	case errdefs.IsConflict(err):
