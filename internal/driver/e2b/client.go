@@ -109,6 +109,9 @@ func (c *control) call(ctx context.Context, method, path string, in, out any) (n
 	for try := 1; ; try++ {
 		var pause time.Duration
 		next, pause, err = c.try(ctx, method, path, body, out)
+		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = errors.Join(ctx.Err(), err) // ctx ended as the answer came
+		}
 		if err == nil || try == maxTries || ctx.Err() != nil || !again(err, safe) {
 			return next, err
 		}

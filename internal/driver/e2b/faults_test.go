@@ -557,3 +557,23 @@ func TestAppendEndless(t *testing.T) {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }
+
+// roundTrip is a transport.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestEndsAsRefused has the caller's context end as a refusal arrives. The error has
+// both.
+func TestEndsAsRefused(t *testing.T) {
+	_, d := newCloud(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	d.control.client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+		cancel()
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+	})}
+	_, err := d.control.get(ctx, "x")
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, sandbox.Unavailable) && !errors.Is(err, sandbox.Exhausted) {
+		t.Errorf("the error is %v", err)
+	}
+}
