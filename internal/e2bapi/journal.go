@@ -16,7 +16,8 @@ import (
 )
 
 // Bounds of the journal of one sandbox: its entries, the bytes of their messages and
-// commands, of one message, and of a command. A longer line of output becomes several entries.
+// commands, of one message, and of a command. A longer line of output becomes several
+// entries.
 const (
 	maxEntries   = 1000
 	maxMessages  = 256 << 10
@@ -81,12 +82,11 @@ func (j *journal) add(id, level, message string, fields map[string]string) {
 	e := logEntry{j.now().UTC(), message, level, fields}
 	of.list = append(of.list, e)
 	of.bytes += e.size()
-	drop := 0
-	for len(of.list)-drop > maxEntries || of.bytes > maxMessages {
-		of.bytes -= of.list[drop].size()
-		drop++
+	for len(of.list) > maxEntries || of.bytes > maxMessages {
+		of.bytes -= of.list[0].size()
+		of.list[0] = logEntry{} // the array keeps it until append makes another
+		of.list = of.list[1:]
 	}
-	of.list = slices.Delete(of.list, 0, drop)
 }
 
 // list returns the entries of a sandbox, oldest first.
@@ -120,12 +120,23 @@ type program struct {
 	name string // the command, or the language
 	pid  string
 	part map[string][]byte // by stream: the begin of a line
+	// fields are those of each event. The entries share them, because a program may
+	// write many lines.
+	fields map[string]map[string]string
+}
+
+func newProgram(j *journal, id, name string) *program {
+	return &program{j: j, id: id, name: name, part: map[string][]byte{}, fields: map[string]map[string]string{}}
 }
 
 func (p *program) add(level, event, message string) {
-	fields := map[string]string{"logger": "process", "event_type": event, "cmd": p.name}
-	if p.pid != "" {
-		fields["pid"] = p.pid
+	fields := p.fields[event]
+	if fields == nil {
+		fields = map[string]string{"logger": "process", "event_type": event, "cmd": p.name}
+		if p.pid != "" {
+			fields["pid"] = p.pid
+		}
+		p.fields[event] = fields
 	}
 	p.j.add(p.id, level, message, fields)
 }
@@ -133,6 +144,10 @@ func (p *program) add(level, event, message string) {
 // output adds the lines of a stream. It keeps an unfinished line for the next call.
 func (p *program) output(stream string, data []byte) {
 	rest := append(p.part[stream], data...)
+	// More lines would only push out each other.
+	if cut := lastLines(rest, maxEntries); cut > 0 {
+		rest = rest[cut:]
+	}
 	for {
 		n := bytes.IndexByte(rest, '\n')
 		switch {
@@ -151,6 +166,17 @@ func (p *program) output(stream string, data []byte) {
 			return
 		}
 	}
+}
+
+// lastLines returns where the last n lines of data begin.
+func lastLines(data []byte, n int) int {
+	end := len(data)
+	for range n + 1 {
+		if end = bytes.LastIndexByte(data[:end], '\n'); end < 0 {
+			return 0
+		}
+	}
+	return end + 1
 }
 
 func (p *program) line(stream string, line []byte) {
@@ -243,7 +269,7 @@ func (w *watched) Close() error {
 
 // watchProcess writes the events of a process stream to the journal.
 func (j *journal) watchProcess(id string, request []byte, body io.ReadCloser) io.ReadCloser {
-	p := &program{j: j, id: id, name: commandOf(request), part: map[string][]byte{}}
+	p := newProgram(j, id, commandOf(request))
 	return &watched{ReadCloser: body, end: p.flush, take: func(data []byte) (used int) {
 		for {
 			left := data[used:]
@@ -282,7 +308,7 @@ func commandOf(request []byte) string {
 func (j *journal) watchExecution(id string, request []byte, body io.ReadCloser) io.ReadCloser {
 	var in struct{ Language string }
 	_ = json.Unmarshal(request, &in) // without a language, it is the context's
-	p := &program{j: j, id: id, name: strings.TrimSpace("code " + fmt.Sprintf("%.40s", in.Language)), part: map[string][]byte{}}
+	p := newProgram(j, id, strings.TrimSpace("code "+fmt.Sprintf("%.40s", in.Language)))
 	p.add("info", "execution_start", p.name)
 	skips := false
 	end := func() {

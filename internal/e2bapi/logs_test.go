@@ -186,7 +186,7 @@ func TestJournalIsBounded(t *testing.T) {
 	if all := j.list("a"); len(all) != maxEntries || all[0].Message != "5" {
 		t.Errorf("%d entries from %q on", len(all), all[0].Message)
 	}
-	p := &program{j: j, id: "b", part: map[string][]byte{}}
+	p := newProgram(j, "b", "")
 	text := strings.Repeat("äöü", maxMessages/3)
 	p.output("stdout", []byte(text))
 	p.flush()
@@ -228,13 +228,13 @@ func TestJournalMemory(t *testing.T) {
 	for i := range 50 {
 		j.add("messages", "info", strings.Repeat("x", 1<<20), nil)
 		request := guestapi.AppendEnvelope(nil, 0, []byte(`{"process":{"cmd":"`+strings.Repeat("y", 1<<20)+`"}}`))
-		p := &program{j: j, id: fmt.Sprint("commands", i), name: commandOf(request), part: map[string][]byte{}}
+		p := newProgram(j, fmt.Sprint("commands", i), commandOf(request))
 		p.add("info", "process_start", "begun")
 	}
 	if used := int64(heap()) - int64(before); used > 10<<20 {
 		t.Errorf("100 entries take %d MiB", used>>20)
 	}
-	p := &program{j: j, id: "short", name: strings.Repeat("c", maxCommand), part: map[string][]byte{}}
+	p := newProgram(j, "short", strings.Repeat("c", maxCommand))
 	for range maxEntries {
 		p.add("info", "stdout", "x")
 	}
