@@ -180,7 +180,7 @@ var analysis = []struct {
 		"by_region.plot.bar(title='Revenue by region', ylabel='EUR', rot=0)\nplt.show()\nprint('bar done')\n" +
 			"monthly = df.groupby([df.date.dt.month, 'region']).revenue.sum().unstack()\nmonthly.plot(marker='o', title='Revenue by month')\nplt.xlabel('month')\nplt.show()\n" +
 			"fig, ax = plt.subplots()\nax.scatter(df.units, df.price)\nax.set_title('Price against units')\nax.set_xlabel('units'); ax.set_ylabel('price (EUR)')",
-		`(?s)chart: \{"type":"bar","title":"Revenue by region".*"label":"north","group":"revenue","value":1319.*\(image/png\)\nbar done.*"type":"line","title":"Revenue by month".*\(image/png\).*"type":"scatter","title":"Price against units".*"y_unit":"EUR".*\(image/png\)`, 3,
+		`(?s)chart: \{.*"group":"revenue","label":"north","value":1319.*"title":"Revenue by region","type":"bar".*\(image/png\)\nbar done.*"title":"Revenue by month","type":"line".*\(image/png\).*"title":"Price against units","type":"scatter".*"y_unit":"EUR".*\(image/png\)`, 3,
 	},
 	{"monthly.to_csv('/data/monthly.csv')\nopen('/data/monthly.csv').read()", `date,north,south`, 0},
 }
