@@ -94,5 +94,9 @@ func (s *Server) linkVolume(ctx context.Context, p sandbox.Principal, id string,
 	if err := errors.Join(err, w.Close()); err != nil {
 		return err
 	}
-	return s.opts.Engine.Unpack(ctx, p, id, &archive, sandbox.UnpackTo{Path: "/"})
+	err = s.opts.Engine.Unpack(ctx, p, id, &archive, sandbox.UnpackTo{Path: "/"})
+	if err == nil {
+		return nil
+	}
+	return sandbox.WithHint(err, "if the root of the sandbox is read-only, as in containers, name a path below /home/user or /tmp, or %s", sandbox.WorkDir)
 }
