@@ -1,7 +1,6 @@
 package runlog
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -202,20 +201,19 @@ func (f Files) eachResult(do func(line resultLine, n int)) error {
 		return err
 	}
 	defer file.Close()
-	lines := bufio.NewReader(file)
+	// The decoder has one buffer for all lines: a line with a picture is long.
+	lines := json.NewDecoder(file)
 	for {
-		text, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil // an incomplete line, of a process that was killed
+		begin := lines.InputOffset()
+		var line resultLine
+		err := lines.Decode(&line)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil // perhaps after an incomplete line, of a process that was killed
 		}
 		if err != nil {
-			return err
-		}
-		var line resultLine
-		if err := json.Unmarshal(text, &line); err != nil {
 			return fmt.Errorf("read results: %w", err)
 		}
-		do(line, len(text))
+		do(line, int(lines.InputOffset()-begin))
 	}
 }
 
