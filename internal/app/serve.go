@@ -229,7 +229,7 @@ func (s *System) e2b(builder *template.Service) (*e2bapi.Server, error) {
 	}), nil
 }
 
-// e2bEngine is the engine for E2B's clients, to whom workspaces are volumes.
+// e2bEngine is the engine for E2B's clients: it shows workspaces as volumes.
 type e2bEngine struct{ *engine.Engine }
 
 // Volume implements [e2bapi.Engine].

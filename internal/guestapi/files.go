@@ -166,19 +166,7 @@ func (c *Client) Preview(ctx context.Context, path, mime string, opts FileOption
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "%s: %w", op, err)
 	}
-	resp, err := c.do(op, req)
-	if err != nil {
-		return nil, err
-	}
-	defer closeBody(resp)
-	if resp.StatusCode != http.StatusOK {
-		return nil, answered(ctx, op, resp)
-	}
-	data, err := readBounded(resp.Body, sandbox.MaxPreview)
-	if err != nil {
-		return nil, lost(ctx, op, err)
-	}
-	return data, nil
+	return c.bytes(ctx, op, req, sandbox.MaxPreview)
 }
 
 // Sixel returns a picture as sixels, at most width pixels wide and
@@ -192,6 +180,12 @@ func (c *Client) Sixel(ctx context.Context, picture sandbox.Base64, mime string,
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "%s: %w", op, err)
 	}
+	return c.bytes(ctx, op, req, sandbox.MaxSixel)
+}
+
+// bytes sends req and returns the body of the answer, at most limit bytes. op
+// names the operation in errors.
+func (c *Client) bytes(ctx context.Context, op string, req *http.Request, limit int64) ([]byte, error) {
 	resp, err := c.do(op, req)
 	if err != nil {
 		return nil, err
@@ -200,7 +194,7 @@ func (c *Client) Sixel(ctx context.Context, picture sandbox.Base64, mime string,
 	if resp.StatusCode != http.StatusOK {
 		return nil, answered(ctx, op, resp)
 	}
-	data, err := readBounded(resp.Body, sandbox.MaxSixel)
+	data, err := readBounded(resp.Body, limit)
 	if err != nil {
 		return nil, lost(ctx, op, err)
 	}
