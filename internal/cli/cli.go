@@ -3,6 +3,8 @@
 // Only cmd/glovebox imports it. Its rules:
 //   - data goes to standard output, everything else to standard error;
 //   - an error reads "error: cause", then "hint: remedy" if there is a remedy;
+//   - with --json, an error is also data: an object with the member "error", a
+//     [sandbox.Problem];
 //   - glovebox run and glovebox shell exit with the program's own status, or
 //     with a status of package console;
 //   - colours appear on a terminal only, and never with NO_COLOR;
@@ -19,7 +21,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/cli/advice"
@@ -96,7 +102,8 @@ func run(ctx context.Context, args []string, p *program) int {
 	root.SetOut(p.Out)
 	root.SetErr(p.Err)
 	say := p.lookForUpdate(ctx, args)
-	status := p.finish(root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	status := p.finish(cmd, err)
 	say()
 	return status
 }
@@ -107,8 +114,8 @@ func brokenPipe(err error) bool {
 	return errors.As(err, &failed) && failed.Path == os.Stdout.Name() && errors.Is(failed.Err, syscall.EPIPE)
 }
 
-// finish prints the error, if any, and returns the exit status.
-func (p *program) finish(err error) int {
+// finish prints the error of cmd, if any, and returns the exit status.
+func (p *program) finish(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -119,11 +126,27 @@ func (p *program) finish(err error) int {
 	if brokenPipe(err) {
 		return console.StatusFailure // the reader of the output has what it wanted
 	}
+	if p.flags.json {
+		// A reader that has left cannot be told, and the text below is complete.
+		_ = p.PrintJSON(map[string]sandbox.Problem{"error": problem(cmd, err)})
+	}
 	p.Say("%s %s", p.Painter(p.Err)(console.Red)("error:"), advice.Once(err.Error()))
 	if hint := sandbox.HintOf(err); hint != "" {
 		p.Hint(advice.ForCommands(hint))
 	}
 	return console.Status(err)
+}
+
+// problem describes the error of cmd to programs. It names arguments as flags.
+func problem(cmd *cobra.Command, err error) sandbox.Problem {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name, "--"+f.Name) })
+	out := sandbox.ProblemOf(err, names)
+	out.Message, out.Hint = advice.Once(out.Message), advice.ForCommands(out.Hint)
+	if out.Argument != "" {
+		out.Argument = "--" + strings.TrimPrefix(out.Argument, "--")
+	}
+	return out
 }
 
 // load returns the configuration from defaults, file, environment and flags.

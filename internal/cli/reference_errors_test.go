@@ -33,7 +33,15 @@ func TestReferenceErrors(t *testing.T) {
 	for _, c := range s.constants["Kind"] {
 		fmt.Fprintf(&b, "| `%s` | %s | %d |\n", c.value, c.comment, sandbox.Kind(c.value).HTTPStatus())
 	}
-	b.WriteString("\nOver MCP an error is a result with `isError`, or, for a resource, an error of JSON-RPC.\n")
+	b.WriteString("\nOver MCP an error is a result with `isError`, or, for a resource, an error of JSON-RPC.\n\n" +
+		"Programs get each error with the same fields: over MCP in `structuredContent`, over HTTP and from a command with `--json` as the member `error` of an object. " +
+		"`glovebox` prints this object to standard output, and the text to standard error.\n\n" +
+		"| field | means |\n|---|---|\n" +
+		"| `kind` | see above |\n" +
+		"| `message` | the fault |\n" +
+		"| `argument` | the argument, field or flag at fault, if there is one |\n" +
+		"| `hint` | the remedy, if one is known |\n" +
+		"| `retry_after_seconds` | the time after which a retry may succeed, if it is known; over HTTP also the header `Retry-After` |\n")
 
 	fmt.Fprintf(&b, "\n## Exit statuses\n\nThe rule is the same for all commands:\n\n| status | means |\n|---|---|\n"+
 		"| 0 | success |\n"+

@@ -2,7 +2,6 @@ package httpserver
 
 import (
 	"encoding/json"
-	"math"
 	"net/http"
 	"strconv"
 
@@ -12,25 +11,24 @@ import (
 // writeError answers with an error as JSON. It hides the details of internal
 // errors.
 func writeError(w http.ResponseWriter, err error) {
-	text := err.Error()
-	kind := sandbox.KindOf(err)
-	if kind == sandbox.Internal {
-		text = "internal error; the server's log says how"
+	p := sandbox.ProblemOf(err, []string{"path", "workspace", "sandbox_id", "port"})
+	if p.Kind == sandbox.Internal {
+		p.Message = "internal error; the server's log says how"
 	}
-	if d := sandbox.RetryAfterOf(err); d > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	refuse(w, kind.HTTPStatus(), string(kind), text, sandbox.HintOf(err))
+	writeProblem(w, p.Kind.HTTPStatus(), p)
 }
 
 // refuse answers with an error and the given status.
 func refuse(w http.ResponseWriter, status int, kind, text, hint string) {
-	type problem struct {
-		Kind    string `json:"kind"`
-		Message string `json:"message"`
-		Hint    string `json:"hint,omitempty"`
-	}
-	writeJSON(w, status, map[string]problem{"error": {kind, text, hint}})
+	writeProblem(w, status, sandbox.Problem{Kind: sandbox.Kind(kind), Message: text, Hint: hint})
+}
+
+// writeProblem answers with p, as the member error of an object.
+func writeProblem(w http.ResponseWriter, status int, p sandbox.Problem) {
+	writeJSON(w, status, map[string]sandbox.Problem{"error": p})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

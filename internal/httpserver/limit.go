@@ -64,7 +64,7 @@ func (l *limits) limit(next http.Handler, refuse refuser) http.Handler {
 		id, _ := auth.FromContext(r.Context())
 		if d := l.wait(id.Principal, time.Now()); d > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))))
-			refuse(w, r, sandbox.Errorf(sandbox.Exhausted, "too many requests"))
+			refuse(w, r, sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Exhausted, "too many requests"), d))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -476,6 +476,14 @@ func TestRateLimit(t *testing.T) {
 		if res.StatusCode != 429 || res.Header.Get("Retry-After") != "1" {
 			t.Errorf("the fifth at once: %d, Retry-After %q; want 429 and 1", res.StatusCode, res.Header.Get("Retry-After"))
 		}
+		var answer struct{ Error sandbox.Problem }
+		if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+			t.Fatal(err)
+		}
+		want := sandbox.Problem{Kind: sandbox.Exhausted, Message: "too many requests", RetryAfter: 1}
+		if diff := cmp.Diff(want, answer.Error); diff != "" {
+			t.Errorf("the body (-want +got):\n%s", diff)
+		}
 		if res := ask("good2"); res.StatusCode != 200 {
 			t.Errorf("another principal: %d", res.StatusCode)
 		}

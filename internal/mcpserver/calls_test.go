@@ -152,7 +152,7 @@ func TestMissingSandbox(t *testing.T) {
 		if !res.IsError || text(res) != message+"\nhint: "+hint {
 			t.Errorf("%s: %q", tool, text(res))
 		}
-		if diff := cmp.Diff(answer.Problem{Kind: sandbox.Invalid, Message: message, Argument: "sandbox_id", Hint: hint}, structured[answer.Problem](t, res)); diff != "" {
+		if diff := cmp.Diff(sandbox.Problem{Kind: sandbox.Invalid, Message: message, Argument: "sandbox_id", Hint: hint}, structured[sandbox.Problem](t, res)); diff != "" {
 			t.Errorf("%s, structuredContent (-want +got):\n%s", tool, diff)
 		}
 	}

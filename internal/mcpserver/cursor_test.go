@@ -79,7 +79,7 @@ func TestCursorOfARunInProgress(t *testing.T) {
 	} {
 		tt.a["run_id"] = r.RunID
 		res := callTool(t, cs, "get_run", tt.a)
-		if diff := cmp.Diff("after", structured[answer.Problem](t, res).Argument); diff != "" || !strings.Contains(text(res), tt.want) {
+		if diff := cmp.Diff("after", structured[sandbox.Problem](t, res).Argument); diff != "" || !strings.Contains(text(res), tt.want) {
 			t.Errorf("%v: %s", tt.a, text(res))
 		}
 	}

@@ -22,36 +22,36 @@ func TestErrorResult(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		err  error
-		want answer.Problem
+		want sandbox.Problem
 		text string
 	}{
 		{"Argument", sandbox.Errorf(sandbox.Invalid, "code: 5 is not a string"),
-			answer.Problem{Kind: sandbox.Invalid, Message: "code: 5 is not a string", Argument: "code"}, "code: 5 is not a string"},
+			sandbox.Problem{Kind: sandbox.Invalid, Message: "code: 5 is not a string", Argument: "code"}, "code: 5 is not a string"},
 		{"Operation", sandbox.Wrap(sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "sandbox_id: there is none"), "make one"), "start run", ""),
-			answer.Problem{Kind: sandbox.NotFound, Message: "start run: sandbox_id: there is none", Argument: "sandbox_id", Hint: "make one"},
+			sandbox.Problem{Kind: sandbox.NotFound, Message: "start run: sandbox_id: there is none", Argument: "sandbox_id", Hint: "make one"},
 			"start run: sandbox_id: there is none\nhint: make one"},
 		{"PartOfAnArgument", sandbox.Errorf(sandbox.Invalid, "env.A: 1 is not a string"),
-			answer.Problem{Kind: sandbox.Invalid, Message: "env.A: 1 is not a string", Argument: "env"}, "env.A: 1 is not a string"},
+			sandbox.Problem{Kind: sandbox.Invalid, Message: "env.A: 1 is not a string", Argument: "env"}, "env.A: 1 is not a string"},
 		{"Item", sandbox.Errorf(sandbox.Invalid, "packages[3]: 1 is not a string"),
-			answer.Problem{Kind: sandbox.Invalid, Message: "packages[3]: 1 is not a string", Argument: "packages"}, "packages[3]: 1 is not a string"},
+			sandbox.Problem{Kind: sandbox.Invalid, Message: "packages[3]: 1 is not a string", Argument: "packages"}, "packages[3]: 1 is not a string"},
 		{"Unit", sandbox.Wrap(sandbox.Errorf(sandbox.Invalid, "memory: 1 EiB is too much"), "create sandbox", "sbx_x"),
-			answer.Problem{Kind: sandbox.Invalid, Message: "create sandbox sbx_x: memory: 1 EiB is too much", Argument: "memory_mb"},
+			sandbox.Problem{Kind: sandbox.Invalid, Message: "create sandbox sbx_x: memory: 1 EiB is too much", Argument: "memory_mb"},
 			"create sandbox sbx_x: memory: 1 EiB is too much"},
 		{"NoArgument", sandbox.Errorf(sandbox.Invalid, "path: code: no"),
-			answer.Problem{Kind: sandbox.Invalid, Message: "path: code: no"}, "path: code: no"},
+			sandbox.Problem{Kind: sandbox.Invalid, Message: "path: code: no"}, "path: code: no"},
 		{"Retry", busy,
-			answer.Problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "try again in 2s", RetryAfter: 2},
+			sandbox.Problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "try again in 2s", RetryAfter: 2},
 			"the server has no room\nhint: try again in 2s"},
 		{"RetryWithAHint", sandbox.WithHint(busy, "stop one"),
-			answer.Problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "stop one", RetryAfter: 2},
+			sandbox.Problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "stop one", RetryAfter: 2},
 			"the server has no room\nhint: stop one"},
 		{"Internal", errors.New("boom"),
-			answer.Problem{Kind: sandbox.Internal, Message: "internal error: the request was fine, the server failed: boom"},
+			sandbox.Problem{Kind: sandbox.Internal, Message: "internal error: the request was fine, the server failed: boom"},
 			"internal error: the request was fine, the server failed: boom"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			res := answer.Failure(tt.err, arguments, func(text string) string { return text })
-			if diff := cmp.Diff(tt.want, structured[answer.Problem](t, res)); diff != "" {
+			if diff := cmp.Diff(tt.want, structured[sandbox.Problem](t, res)); diff != "" {
 				t.Errorf("structuredContent (-want +got):\n%s", diff)
 			}
 			if !res.IsError || text(res) != tt.text {
@@ -66,7 +66,7 @@ func TestErrorResult(t *testing.T) {
 func TestErrorsFitOutputSchemas(t *testing.T) {
 	s, _ := newTestServer(t, withFiles)
 	var failed any
-	full := answer.Problem{Kind: sandbox.Exhausted, Message: "m", Argument: "a", Hint: "h", RetryAfter: 1}
+	full := sandbox.Problem{Kind: sandbox.Exhausted, Message: "m", Argument: "a", Hint: "h", RetryAfter: 1}
 	b, err := json.Marshal(full)
 	if err == nil {
 		err = json.Unmarshal(b, &failed)
@@ -111,16 +111,16 @@ func TestEveryErrorHasAKind(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tool string
 		args args
-		want answer.Problem
+		want sandbox.Problem
 	}{
-		"missing":  {"run_code", args{}, answer.Problem{Kind: sandbox.Invalid, Argument: "code"}},
-		"unknown":  {"get_run", args{"run_id": "no"}, answer.Problem{Kind: sandbox.NotFound, Argument: "run_id"}},
-		"full":     {"run_code", args{"code": "fail exhausted"}, answer.Problem{Kind: sandbox.Exhausted}},
-		"internal": {"run_code", args{"code": "fail internal"}, answer.Problem{Kind: sandbox.Internal}},
-		"panic":    {"run_code", args{"code": "panic"}, answer.Problem{Kind: sandbox.Internal}},
+		"missing":  {"run_code", args{}, sandbox.Problem{Kind: sandbox.Invalid, Argument: "code"}},
+		"unknown":  {"get_run", args{"run_id": "no"}, sandbox.Problem{Kind: sandbox.NotFound, Argument: "run_id"}},
+		"full":     {"run_code", args{"code": "fail exhausted"}, sandbox.Problem{Kind: sandbox.Exhausted}},
+		"internal": {"run_code", args{"code": "fail internal"}, sandbox.Problem{Kind: sandbox.Internal}},
+		"panic":    {"run_code", args{"code": "panic"}, sandbox.Problem{Kind: sandbox.Internal}},
 	} {
 		res := callTool(t, alice, tt.tool, tt.args)
-		got := structured[answer.Problem](t, res)
+		got := structured[sandbox.Problem](t, res)
 		if !strings.HasPrefix(text(res), got.Message) || got.Message == "" {
 			t.Errorf("%s: message %q, text %q", name, got.Message, text(res))
 		}
@@ -130,7 +130,7 @@ func TestEveryErrorHasAKind(t *testing.T) {
 		}
 	}
 	res := callTool(t, files, "run_code", args{"code": "out"})
-	if got := structured[answer.Problem](t, res); got.Kind != sandbox.Forbidden || got.Hint == "" {
+	if got := structured[sandbox.Problem](t, res); got.Kind != sandbox.Forbidden || got.Hint == "" {
 		t.Errorf("without the right: %+v", got)
 	}
 }

@@ -27,7 +27,7 @@ const taskAfter = 2 * time.Second
 
 // runOutput is the output schema of all tools that return a run. It has only the
 // fields that programs use most, because the schemas of all tools share a budget. It
-// requires none, because it also holds for a [answer.Problem].
+// requires none, because it also holds for a [sandbox.Problem].
 const runOutput = `{"type":"object","properties":{` +
 	`"run_id":{"type":"string"},"sandbox_id":{"type":"string"},"status":{"type":"string"},` +
 	`"verdict":{"type":"object"},"exit_code":{"type":"integer"},` +

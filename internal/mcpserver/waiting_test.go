@@ -325,7 +325,7 @@ func TestIdempotencyKey(t *testing.T) {
 		{"run_code", args{"code": "out 2", "idempotency_key": strings.Repeat("k", maxKey+1)}, "idempotency_key: it has 257 bytes"},
 	} {
 		res := callTool(t, alice, tt.tool, tt.a)
-		if p := structured[answer.Problem](t, res); !res.IsError || p.Argument != "idempotency_key" || !strings.Contains(p.Message, tt.want) {
+		if p := structured[sandbox.Problem](t, res); !res.IsError || p.Argument != "idempotency_key" || !strings.Contains(p.Message, tt.want) {
 			t.Errorf("%s %v: %s", tt.tool, tt.a, text(res))
 		}
 	}
