@@ -172,7 +172,7 @@ func (f *faults) pullPinned(t *testing.T) {
 	})
 	wrong := r.Host + "/pinned@sha256:" + strings.Repeat("1", 64)
 	f.forget(t, wrong)
-	if got, err := d.PullImage(t.Context(), driver.ImagePull{Ref: wrong, Missing: true, Anywhere: true}); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(sandbox.HintOf(err), "than the digest says") {
+	if got, err := d.PullImage(t.Context(), driver.ImagePull{Ref: wrong, Missing: true, Anywhere: true}); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(sandbox.HintOf(err), "does not have that digest") {
 		t.Errorf("a registry gives another image than was pinned: %+v, %v (kind %s, hint %q)", got, err, sandbox.KindOf(err), sandbox.HintOf(err))
 	}
 }
