@@ -147,6 +147,7 @@ var outside = map[string][]string{
 	"github.com/prometheus/client_golang":    {"metrics"},
 	"github.com/rogpeppe/go-internal":        {"cli/install", "tests"},
 	"github.com/spf13/cobra":                 {"cli", "cli/install"},
+	"github.com/spf13/pflag":                 {"cli"}, // belongs to cobra
 	"github.com/mattn/go-sixel":              {"guest/picture"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},

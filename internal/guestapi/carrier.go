@@ -122,7 +122,7 @@ func (c *Carrier) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, sandbox.Errorf(sandbox.Internal, op+": %w", err)
 	}
 	req.ContentLength = -1
-	req.Header.Set(HeaderExtensions, "1") // not a client of E2B's protocol
+	req.Header.Set(HeaderExtensions, "1")  // not a client of E2B's protocol
 	stop := context.AfterFunc(ctx, cancel) // ctx bounds only the opening
 	resp, err := c.transport.RoundTrip(req)
 	if err == nil {
