@@ -314,7 +314,7 @@ class Streams:
 
     def flush(self):
         """Hands on everything that was printed, so that order holds."""
-        for s in (_sys.stdout, _sys.stderr, self.out, self.err):
+        for s in (getattr(_sys, "stdout", None), getattr(_sys, "stderr", None), self.out, self.err):
             try:
                 s.flush()
             except (KeyboardInterrupt, Lost):
@@ -567,8 +567,9 @@ class Life:
         self.module.__builtins__ = _builtins
         _modules["__main__"] = self.module
         self.ns = self.module.__dict__
-        for n in self.values:
-            _builtins.__dict__.pop("_%d" % n, None)
+        for n in list(self.values):
+            if type(n) is int and 0 <= n < 10**9:  # else user code put it there
+                _builtins.__dict__.pop("_%d" % n, None)
         self.inputs, self.values = [""], {}
         _builtins.In, _builtins.Out = self.inputs, self.values
 
@@ -820,7 +821,8 @@ class Runs:
         if len(self.values) > MAX_VALUES:
             oldest = next(iter(self.values))
             del self.values[oldest]
-            now.pop("_%d" % oldest, None)
+            if type(oldest) is int and 0 <= oldest < 10**9:  # else user code put it there
+                now.pop("_%d" % oldest, None)
 
     def evaluate(self, tree, name, mode):
         code = _compile(tree, name, mode, _ALLOW_AWAIT, True)

@@ -1,5 +1,7 @@
 """The magics of get_ipython(). This file continues shell.py, in one namespace."""
 
+MAX_LINE = 64 << 10  # characters of a magic's line that is divided into words
+
 
 def line_magic(*names, raw=False):
     return lambda function: known(function, names, raw, shell.line_magics)
@@ -22,12 +24,19 @@ def options(line, text, *rest):
     names of long ones. Returns them and the words that follow."""
     with Pristine():
         import getopt
-        import shlex
     try:
-        found, words = getopt.getopt(shlex.split(line, comments=True), text, list(rest))
+        found, words = getopt.getopt(split(line), text, list(rest))
     except (getopt.GetoptError, ValueError) as e:
         raise UsageError(str(e)) from None
     return {name.lstrip("-"): value for name, value in found}, words
+
+
+def split(line, comments=True):
+    """Divides a line into words, as a shell does. shlex takes time by the square of a
+    line's length, so that is bounded."""
+    if len(line) > MAX_LINE:
+        raise UsageError("the line of a magic has at most %d characters, not %d" % (MAX_LINE, len(line)))
+    return library("shlex").split(line, comments=comments)
 
 
 def leading(line, letters):
@@ -49,6 +58,7 @@ def leading(line, letters):
 # Directories, files and the environment.
 
 visited = []
+MAX_VISITED = 1000  # directories that %cd - finds
 
 
 @line_magic("cd")
@@ -60,12 +70,17 @@ def cd(line):
         if not visited:
             raise UsageError("there is no earlier directory")
         target = visited.pop()
-    before = os.getcwd()
+    try:
+        before = [os.getcwd()]
+    except OSError:
+        before = []  # it was removed
     try:
         os.chdir(os.path.expanduser(target))
     except OSError as e:
-        raise UsageError("%s: %s" % (target, e.strerror)) from None
-    visited.append(before)
+        raise UsageError("%s: %s" % (target[:1000], e.strerror)) from None
+    except ValueError as e:
+        raise UsageError("%%cd: %s" % unusable(e)) from None
+    visited[:] = (visited + before)[-MAX_VISITED:]
     if "q" not in found:
         print(os.getcwd())
 
@@ -126,9 +141,8 @@ def pip(line):
     """%pip …: runs pip of this Python."""
     with Pristine():
         import importlib
-        import shlex
     try:
-        words = shlex.split(line, comments=True)
+        words = split(line)
     except ValueError as e:
         raise UsageError("%%pip: %s" % e) from None
     shell.note_exit(shell.program([sys.executable, "-m", "pip"] + words))
@@ -157,7 +171,10 @@ def script(line, body):
         import tempfile
     keep = "out" in found
     with tempfile.TemporaryFile() as f:
-        f.write(body.encode("utf-8", "surrogateescape"))
+        try:
+            f.write(body.encode("utf-8", "surrogateescape"))
+        except UnicodeError as e:
+            raise UsageError("%%script: " + unusable(e)) from None
         f.seek(0)
         code = shell.program(words, keep=keep, script=f)
     if keep:
@@ -374,10 +391,9 @@ def describe(name, source):
 def run(line):
     """%run [-i] FILE [ARGUMENTS]: runs a Python file as a program; its names stay. With -i it has the cells' names."""
     with Pristine():
-        import shlex
         import tokenize
     try:
-        words = shlex.split(line)
+        words = split(line, comments=False)
     except ValueError as e:
         raise UsageError("%%run: %s" % e) from None
     within = words[:1] == ["-i"]

@@ -12,6 +12,7 @@ NOTHING = object()
 THIS = sys._getframe().f_code.co_filename
 ASKED_SHELL = "bash"  # for commands; sh if the sandbox has none
 MAX_PARTS = 500  # sources of magics that tracebacks can show
+E2BIG = 7  # Linux's error for a command that is too long
 SIGINT_WAIT = 0.5  # seconds for a program to end by the SIGINT that it got too
 
 
@@ -151,7 +152,11 @@ class InteractiveShell:
         try:
             p = subprocess.Popen(argv, env=env, **options)
         except OSError as e:
-            raise UsageError("cannot start %s: %s" % (argv[0], e.strerror or e)) from None
+            if e.errno == E2BIG:
+                raise UsageError("cannot start %s: the command is too long: write it to a file with %%%%writefile, and run that" % argv[0][:200]) from None
+            raise UsageError("cannot start %s: %s" % (argv[0][:200], e.strerror or e)) from None
+        except ValueError as e:
+            raise UsageError("cannot start a program: %s" % unusable(e)) from None
         try:
             out, err = p.communicate()
         except BaseException as e:
@@ -208,7 +213,7 @@ class InteractiveShell:
         return "".join(out)
 
     def dollars(self, text, names):
-        out, i = [], 0
+        out, i, quotes = [], 0, text.count("'")  # those from i on
         while True:
             at = text.find("$", i)
             if at < 0:
@@ -220,7 +225,8 @@ class InteractiveShell:
             path = text[begin:end].rstrip(".")
             end = begin + len(path)
             value = NOTHING
-            if begin == at + 1 and text.count("'", end) % 2 == 0:
+            quotes -= text.count("'", i, end)
+            if begin == at + 1 and quotes % 2 == 0:
                 value = self.named(path, names)
             out.append(text[i:at])
             out.append(("$" + path if begin == at + 2 and path else text[at:end]) if value is NOTHING else str(value))
@@ -357,6 +363,13 @@ def library(name):
     """Imports a module of the standard library, whatever the user has of that name."""
     with Pristine():
         return __import__(name)
+
+
+def unusable(e):
+    """Returns why the system takes no such text, as a command or a path."""
+    if isinstance(e, UnicodeError):
+        return "the text is not UTF-8"
+    return "the text has the character NUL" if "null" in str(e) else str(e)
 
 
 def find_program(name):

@@ -11,7 +11,9 @@ import sys
 OPEN, CLOSE, SPACE = "([{", ")]}", " \t\f"
 NOT_ASSIGNMENTS = "=!<>:+-*/%&|^@~"  # before an equals sign
 PREFIXES = ("r", "u", "b", "f", "t", "br", "rb", "fr", "rf", "tr", "rt")
-NESTED = sys.version_info >= (3, 12)  # quotes in a field of an f-string stand for themselves
+# How many f-strings can be within each other: from 3.12 on, quotes in a field of one
+# stand for themselves. Python itself refuses more.
+NESTED = 150 if sys.version_info >= (3, 12) else 0
 # Magics that a cell of one line may name without the percent sign.
 AUTOMATIC = ("cat", "cd", "cp", "env", "ls", "mkdir", "mv", "pip", "rm", "run", "time", "timeit")
 
@@ -145,10 +147,10 @@ def logical(code, i):
             i = line_end(code, i)
             continue
         if c in "\"'":
-            last, i = i, string(code, i, False)
+            last, i = i, string(code, i, 0)
             continue
         if c.isalnum() or c == "_":
-            last, i = i, word(code, i)
+            last, i = i, word(code, i, NESTED)
             continue
         if c == "\\":
             i += 2
@@ -176,37 +178,39 @@ def line_end(code, i):
     return len(code) if end < 0 else end
 
 
-def word(code, i):
-    """Returns the end of a name or a number, or of the string that it prefixes."""
+def word(code, i, levels):
+    """Returns the end of a name or a number, or of the string that it prefixes.
+    In that string f-strings can be within each other on so many levels."""
     begin = i
     while i < len(code) and (code[i].isalnum() or code[i] == "_"):
         i += 1
     prefix = code[begin:i].lower()
     if code[i:i + 1] and code[i] in "\"'" and prefix in PREFIXES:
-        return string(code, i, NESTED and ("f" in prefix or "t" in prefix))
+        return string(code, i, levels if "f" in prefix or "t" in prefix else 0)
     return i
 
 
-def string(code, i, fields):
-    """Returns the end of the string that begins with a quote at i."""
+def string(code, i, levels):
+    """Returns the end of the string that begins with a quote at i. It has fields if
+    levels is above 0."""
     quote = code[i] * 3 if code.startswith(code[i] * 3, i) else code[i]
     i += len(quote)
     while i < len(code):
         c = code[i]
         if c == "\\":
-            i += 1 if fields and code[i + 1:i + 2] in ("{", "}") else 2
+            i += 1 if levels and code[i + 1:i + 2] in ("{", "}") else 2
         elif code.startswith(quote, i):
             return i + len(quote)
         elif c == "\n" and len(quote) == 1:
             return i
-        elif fields and c == "{":
-            i = i + 2 if code.startswith("{{", i) else field(code, i + 1, quote)
+        elif levels and c == "{":
+            i = i + 2 if code.startswith("{{", i) else field(code, i + 1, quote, levels - 1)
         else:
             i += 1
     return len(code)
 
 
-def field(code, i, quote):
+def field(code, i, quote, levels):
     """Returns the end of a field of an f-string, whose expression begins at i."""
     depth = 0
     while i < len(code):
@@ -214,11 +218,11 @@ def field(code, i, quote):
         if c == "#":
             i = line_end(code, i)
         elif c in "\"'":
-            i = string(code, i, False)
+            i = string(code, i, 0)
         elif c.isalnum() or c == "_":
-            i = word(code, i)
+            i = word(code, i, levels)
         elif c == ":" and depth == 0:
-            return specification(code, i + 1, quote)
+            return specification(code, i + 1, quote, levels)
         elif c == "}" and depth == 0:
             return i + 1
         else:
@@ -227,7 +231,7 @@ def field(code, i, quote):
     return len(code)
 
 
-def specification(code, i, quote):
+def specification(code, i, quote, levels):
     """Returns the end of a field of an f-string, whose format begins at i."""
     while i < len(code):
         c = code[i]
@@ -235,5 +239,5 @@ def specification(code, i, quote):
             return i + 1
         if code.startswith(quote, i) or c == "\n" and len(quote) == 1:
             return i
-        i = field(code, i + 1, quote) if c == "{" else i + 1
+        i = field(code, i + 1, quote, levels - 1) if levels and c == "{" else i + 1
     return len(code)
