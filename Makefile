@@ -85,7 +85,7 @@ test-memory: ## what the race detector blurs or makes slow: bounds on memory, an
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
 	@test/gvisor.sh
-	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2B(SDKs|Templates|Frameworks)$$' ./internal/cli
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2B(SDKs|Templates|Frameworks|Rules)$$' ./internal/cli
 
 .PHONY: test-clients
 test-clients: build clients ## agents and frameworks from npm with scripted models, against the embedded sandbox
@@ -137,6 +137,7 @@ bench: build images ## what a sandbox costs, beside what else there is, measured
 	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench ImageCreate -benchtime $(or $(N),20)x ./internal/app
 	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench ImageUnpack -benchtime 3x ./internal/app
 	$(GO) test -tags nogvisor -run '^$$' -bench Files -benchtime 3x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench Search -benchtime 5x ./internal/app
 	$(GO) test -run '^$$' -bench Snapshot -benchtime 20x ./internal/workspace
 	test/docker.sh bash -c 'DOCKER_HOST=$$GLOVEBOX_TEST_DOCKER bin/glovebox bench --docker-image localhost/glovebox-test:python3 \
 		--rounds $(or $(N),20) --sustain $(or $(SUSTAIN),1m) --out bin/bench.json --svg bin/bench.svg'

@@ -9,5 +9,5 @@ import (
 )
 
 func main() {
-	os.Exit(guest.Main(os.Args[1:]))
+	os.Exit(guest.Run(os.Args))
 }

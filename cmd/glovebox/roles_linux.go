@@ -33,7 +33,7 @@ func networkMain([]string) int { return network.Main() }
 func runRole() {
 	role.Run(roles)
 	// The guest's first argument may be a path.
-	if filepath.Base(os.Args[0]) == guest.Program {
-		os.Exit(guest.Main(os.Args[1:]))
+	if filepath.Base(os.Args[0]) == guest.Program || guest.IsSudo(os.Args) {
+		os.Exit(guest.Run(os.Args))
 	}
 }

@@ -93,7 +93,7 @@ func (s *System) buildImage(ctx context.Context, order ImageBuild, said io.Write
 	}
 	b := imagebuild.Build{
 		Sandboxes: s.Engine, Images: builderImages{images, s.Engine}, Dir: order.Dir, Name: order.Name, Args: order.Args,
-		Limits: order.Limits.Or(imagebuild.Limits(s.opts.Config.Sandbox.Maximum.Limits())), Network: network, Timeout: time.Duration(s.opts.Config.Run.MaxTimeout),
+		Limits: order.Limits.Or(imagebuild.Limits(s.opts.Config.Sandbox.Maximum.Limits())), Network: network, Timeout: s.opts.Config.Run.Unattended(),
 		Said: said, Progress: order.Progress,
 	}
 	return b.Run(ctx)

@@ -86,7 +86,7 @@ func (s *System) checkWaiting(ctx context.Context) []Check {
 		return []Check{failed(c.Name, err)}
 	case len(waiting) == 0:
 		return nil
-	case s.driver.Info().Features.Lease:
+	case s.EndsByLease():
 		c.Detail += "; they end at their limits, unless a server takes them over"
 		c.Fix = "glovebox stop --all ends them now"
 	default:

@@ -118,7 +118,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		WorkspaceTTL:    time.Duration(c.Workspace.TTL),
 		MaxWorkspaces:   maxWorkspaces(c),
 		RunTimeout:      time.Duration(c.Run.Timeout),
-		MaxRunTimeout:   time.Duration(c.Run.MaxTimeout),
+		MaxRunTimeout:   c.Run.Longest(),
 		LogSize:         int64(c.Run.LogSize),
 		Detached:        opts.Detached,
 		CommandLine:     opts.CommandLine,

@@ -172,7 +172,9 @@ func TestOthersDoNotExist(t *testing.T) {
 			"preview_url":      {"sandbox_id": box, "port": 8000},
 			"write_file":       {"sandbox_id": box, "path": path, "content": "x"},
 			"read_file":        {"sandbox_id": box, "path": path},
+			"edit_file":        {"sandbox_id": box, "path": path, "old_string": "hush", "new_string": "x"},
 			"list_files":       {"sandbox_id": box, "path": t.TempDir()},
+			"search_files":     {"sandbox_id": box, "path": t.TempDir(), "pattern": "hush"},
 			"file_url":         {"sandbox_id": box, "path": "f"},
 			"create_sandbox":   {},
 			"list_sandboxes":   {},
@@ -197,7 +199,11 @@ func TestOthersDoNotExist(t *testing.T) {
 
 	var list struct {
 		Result struct {
-			Tools             []struct{ Name string }
+			Tools   []struct{ Name string }
+			Prompts []struct {
+				Name      string
+				Arguments []struct{ Name string }
+			}
 			ResourceTemplates []struct {
 				Template string `json:"uriTemplate"`
 			}
@@ -251,6 +257,42 @@ func TestOthersDoNotExist(t *testing.T) {
 			})
 			if strings.Contains(got, run.SandboxID) || strings.Contains(got, run.RunID) || strings.Contains(got, "hush") {
 				t.Errorf("completion of %s in %s tells: %s", argument, template.Template, got)
+			}
+		}
+	}
+	// The list of runs, and the prompts with their completion.
+	if got := alice.tool("get_run", map[string]any{}); !strings.Contains(got, run.RunID) || !strings.Contains(got, "hush") {
+		t.Errorf("get_run lists for the owner of the runs: %s", got)
+	}
+	if got := mallory.tool("get_run", map[string]any{}); strings.Contains(got, "run_") && !strings.Contains(got, "There are no runs.") || strings.Contains(got, "hush") {
+		t.Errorf("get_run lists: %s", got)
+	}
+	decode(mallory.call("prompts/list", nil))
+	if len(list.Result.Prompts) == 0 {
+		t.Error("there are no prompts to walk")
+	}
+	for _, prompt := range list.Result.Prompts {
+		given := func(run, workspace string) map[string]any {
+			all := map[string]any{"run_id": run, "workspace": workspace, "path": "hus", "source": "hus"}
+			some := map[string]any{}
+			for _, a := range prompt.Arguments {
+				if v, ok := all[a.Name]; ok {
+					some[a.Name] = v
+				}
+			}
+			return map[string]any{"name": prompt.Name, "arguments": some}
+		}
+		theirs := mallory.call("prompts/get", given(run.RunID, "w"))
+		nobodys := mallory.call("prompts/get", given(noRun, "none"))
+		check(prompt.Name, strings.ReplaceAll(theirs, `\"w\"`, `\"none\"`), nobodys)
+		for _, a := range prompt.Arguments {
+			got := mallory.call("completion/complete", map[string]any{
+				"ref":      map[string]any{"type": "ref/prompt", "name": prompt.Name},
+				"argument": map[string]any{"name": a.Name, "value": ""},
+				"context":  map[string]any{"arguments": map[string]any{"workspace": "w"}},
+			})
+			if !strings.Contains(got, `"values":[]`) {
+				t.Errorf("completion of %s of %s tells: %s", a.Name, prompt.Name, got)
 			}
 		}
 	}

@@ -84,7 +84,7 @@ func (s *System) profileOptions() profile.Options {
 		Log:        s.log,
 		Driver:     s.DriverName(),
 		Detached:   s.opts.Detached,
-		RunTimeout: time.Duration(c.Run.MaxTimeout),
+		RunTimeout: c.Run.Unattended(),
 	}
 	if !s.opts.Detached {
 		// Sandboxes end with the client. Until then, no other client needs their

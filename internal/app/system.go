@@ -57,5 +57,9 @@ type System struct {
 // DriverName returns the name of the driver in use.
 func (s *System) DriverName() string { return s.driver.Info().Name }
 
+// EndsByLease reports whether sandboxes end at their limits without a process of
+// Glovebox.
+func (s *System) EndsByLease() bool { return s.driver.Info().Features.Lease }
+
 // Config returns the configuration in use.
 func (s *System) Config() config.Config { return s.opts.Config }

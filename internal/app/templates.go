@@ -26,7 +26,7 @@ func (s *System) templates() (*template.Service, error) {
 	return template.New(template.Options{
 		Store: s.store, Sandboxes: s.Engine, Images: templateImages{images, s.Engine}, Driver: s.DriverName(),
 		Owner: s.Engine.OwnerID(), Dir: filepath.Join(c.StateDir, "templates"), Log: s.log, Now: time.Now,
-		Maximum: c.Sandbox.Maximum.Limits(), Network: s.Engine.AllowedNetwork(sandbox.NetworkInternet), ProgramTime: time.Duration(c.Run.MaxTimeout),
+		Maximum: c.Sandbox.Maximum.Limits(), Network: s.Engine.AllowedNetwork(sandbox.NetworkInternet), ProgramTime: c.Run.Unattended(),
 		ImageSpace: int64(c.Templates.ImageSpace), ContextSize: int64(c.Templates.ContextSize), Builds: c.Templates.Builds,
 		BuildTime: time.Duration(c.Templates.BuildTime), ReadyTime: time.Duration(c.Templates.ReadyTime),
 	})

@@ -39,6 +39,19 @@ func OpenTokens(ctx context.Context, c config.Config) (*Tokens, error) {
 	return &Tokens{store: db, auth: a}, nil
 }
 
+// Served reports whether a server runs on c's state directory. It makes no directory.
+func Served(ctx context.Context, c config.Config) (served bool, err error) {
+	if _, err := os.Stat(filepath.Join(c.StateDir, store.FileName)); err != nil {
+		return false, nil
+	}
+	t, err := OpenTokens(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	return t.store.Served(ctx)
+}
+
 // Create makes a token with the named scopes; no scopes means run and files. The
 // text of the token cannot be read again later.
 func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (string, sandbox.Token, error) {

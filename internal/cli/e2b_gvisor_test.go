@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -101,6 +102,61 @@ func TestE2BTemplates(t *testing.T) {
 	}
 }
 
+// TestE2BOldest has the oldest SDK of version 2 use a sandbox.
+func TestE2BOldest(t *testing.T) {
+	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
+	if binary == "" {
+		binary = build(t)
+	}
+	needGvisor(t, binary)
+	const domain = "e2b.test"
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	if err := writeCertificate(cert, key, "*."+domain); err != nil {
+		t.Fatal(err)
+	}
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=",
+		"GLOVEBOX_E2B_DOMAIN="+domain, "GLOVEBOX_TLS_CERT="+cert, "GLOVEBOX_TLS_KEY="+key, "GLOVEBOX_E2B_LISTEN=127.0.0.1:"+port,
+		"E2B_DOMAIN="+domain, "E2B_TEST_PORT="+port, "NODE_EXTRA_CA_CERTS="+cert)
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		env = append(env, "E2B_TEST_CONTEXTS=no")
+	}
+	if passed, out := testE2BClients(t, "e2b-sdk", "node", "e2b-oldest", binary, env, "oldest.test.mjs"); passed != 2 {
+		t.Errorf("%d tests passed, and 2 should:\n%s", passed, out)
+	}
+}
+
+// TestE2BContexts has E2B's SDK fill a sandbox with contexts: 100 where there is
+// memory for them, and a few where there is not.
+func TestE2BContexts(t *testing.T) {
+	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
+	if binary == "" {
+		binary = build(t)
+	}
+	needGvisor(t, binary)
+	for name, c := range map[string]struct{ settings, many string }{
+		"many":   {"sandbox: {default: {memory: 2GiB}, maximum: {memory: 2GiB}}\n", "yes"},
+		"memory": {"sandbox: {default: {memory: 192MiB}}\n", "no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(settings, []byte(c.settings), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+t.TempDir(), "GLOVEBOX_CONFIG="+settings,
+				"NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=", "E2B_TEST_MANY="+c.many)
+			passed, out := testE2BClients(t, "e2b-sdk", "node", "@e2b/code-interpreter", binary, env, "contexts.test.mjs")
+			if passed != 1 {
+				t.Errorf("%d tests passed, and 1 should", passed)
+			}
+			t.Logf("%s", out)
+		})
+	}
+}
+
 // TestE2BFrameworks has agent frameworks, as they come from npm, use their own
 // clients of E2B's sandboxes against glovebox serve, with models that follow a
 // script.
@@ -178,7 +234,10 @@ func apiKey(t *testing.T, binary string, env []string, name string) string {
 // the end of the test it ends, without an error and without sandboxes.
 func serveE2B(t *testing.T, binary string, env []string) (url string) {
 	t.Helper()
-	cmd := exec.Command(binary, "serve", "--listen", "127.0.0.1:0", "--e2b-listen", "127.0.0.1:0")
+	cmd := exec.Command(binary, "serve", "--listen", "127.0.0.1:0")
+	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "GLOVEBOX_E2B_LISTEN=") }) {
+		cmd.Args = append(cmd.Args, "--e2b-listen", "127.0.0.1:0")
+	}
 	cmd.Env = env
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

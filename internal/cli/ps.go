@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/operator"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func (p *program) psCommand() *cobra.Command {
@@ -48,24 +52,53 @@ glovebox runs lists their runs.`,
 				return nil
 			}
 			now := time.Now()
+			showsServices := slices.ContainsFunc(list, func(s operator.Sandbox) bool { return len(s.Services) > 0 })
 			var rows [][]string
 			for _, s := range list {
-				rows = append(rows, []string{
+				row := []string{
 					s.ID, s.Name, string(s.State), string(s.Principal), s.Driver, s.Image,
 					console.Approximately(now.Sub(s.Created)), console.Approximately(s.Expires.Sub(now)),
-				})
+				}
+				if showsServices {
+					row = append(row, services(s.Services))
+				}
+				rows = append(rows, row)
 			}
 			if all {
 				for _, id := range warm {
 					rows = append(rows, []string{id, "", stateWarm, "", "", "", "", ""})
 				}
 			}
-			return p.PrintTable([]string{"SANDBOX", "NAME", "STATE", "PRINCIPAL", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
+			head := []string{"SANDBOX", "NAME", "STATE", "PRINCIPAL", "DRIVER", "IMAGE", "AGE", "ENDS IN"}
+			if showsServices {
+				head = append(head, "SERVICES")
+			}
+			return p.PrintTable(head, rows)
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also list warm sandboxes, which servers have made in advance")
 	p.addJSON(cmd)
 	return cmd
+}
+
+// services lists services in one cell, with the runs that glovebox logs takes.
+func services(list []sandbox.Run) string {
+	cells := make([]string, 0, len(list))
+	for _, r := range list {
+		s := r.Service
+		cell := fmt.Sprintf("%s %s %s", s.Name, s.State, r.ID)
+		if s.Restarts > 0 {
+			cell += fmt.Sprintf(" restarts %d", s.Restarts)
+		}
+		if s.LastExit != nil {
+			cell += fmt.Sprintf(" exit %d", *s.LastExit)
+		}
+		for _, port := range s.Ports {
+			cell += fmt.Sprintf(" :%d", port)
+		}
+		cells = append(cells, cell)
+	}
+	return strings.Join(cells, ", ")
 }
 
 // stateWarm is the displayed state of a sandbox that was made ahead.

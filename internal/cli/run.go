@@ -96,6 +96,7 @@ type runFlags struct {
 	code     string
 	hasCode  bool
 	timeout  config.Duration
+	untimed  bool // --timeout 0
 	root     bool
 	trace    bool
 	results  string
@@ -145,6 +146,7 @@ The exit status is the program's own, or
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.flags.adjust = f.grant
 			f.hasCode = cmd.Flags().Changed("code")
+			f.untimed = cmd.Flags().Changed("timeout") && f.timeout == 0
 			req, err := p.runRequest(cmd.Context(), f, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return console.Broken(err)
@@ -164,7 +166,7 @@ The exit status is the program's own, or
 	fs.SetInterspersed(false) // flags after FILE are the program's
 	fs.StringVarP(&f.language, "language", "l", "", "`language` of the program; default: from the file's name, else python")
 	fs.StringVarP(&f.code, "code", "c", "", "`text` of the program")
-	fs.Var(&f.timeout, "timeout", "limit of the run's duration, such as 5m; default 30s (GLOVEBOX_TIMEOUT)")
+	fs.Var(&f.timeout, "timeout", "limit of the run's duration, such as 5m; 0 is none; default 30s (GLOVEBOX_TIMEOUT)")
 	fs.Lookup("timeout").DefValue = ""
 	fs.BoolVar(&f.root, "root", false, "run as root of the sandbox")
 	fs.StringVar(&f.results, "results", "", "save plots as files in this `directory`: plot-1.png, plot-2.png")
@@ -256,6 +258,9 @@ func (f *runFlags) complete(req sandbox.RunRequest, getenv func(string) string) 
 	var err error
 	req.New, err = f.request(getenv)
 	req.Plots = true
+	if f.untimed {
+		f.timeout = config.Duration(sandbox.Forever)
+	}
 	req.Timeout, req.Root, req.KeepStdin = time.Duration(f.timeout), f.root, req.KeepStdin || req.Code == ""
 	return req, err
 }

@@ -151,14 +151,14 @@ func cmdCertificate(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(writeCertificate(ts.MkAbs(args[0]), ts.MkAbs(args[1])))
 }
 
-// writeCertificate makes a certificate for 127.0.0.1.
-func writeCertificate(certFile, keyFile string) error {
+// writeCertificate makes a certificate for 127.0.0.1 and these hosts.
+func writeCertificate(certFile, keyFile string, hosts ...string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: hosts,
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

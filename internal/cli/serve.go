@@ -88,7 +88,11 @@ func (p *program) sayLiving(ctx context.Context, sys *app.System) {
 	if err != nil {
 		p.Say("warning: list sandboxes: %v", err)
 	} else if len(list) > 0 {
-		p.Say("sandboxes that live on: %d; list them with glovebox ps, end them with glovebox stop --all", len(list))
+		end := "they end at their limits"
+		if !sys.EndsByLease() {
+			end = "only a process of Glovebox ends them at their limits"
+		}
+		p.Say("sandboxes that live on: %d; %s; list them with glovebox ps, end them with glovebox stop --all", len(list), end)
 	}
 }
 

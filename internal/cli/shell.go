@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -78,8 +77,8 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 	sys, err := p.open(ctx, func(o *app.Options) {
 		o.Secrets, o.CommandLine = true, true
 		// The timeout of runs does not apply to an interactive shell.
-		o.Config.Run.MaxTimeout = max(o.Config.Run.MaxTimeout, o.Config.Sandbox.Default.Lifetime)
-		req.Timeout = time.Duration(o.Config.Run.MaxTimeout)
+		o.Config.Run.MaxTimeout = 0
+		req.Timeout = sandbox.Forever
 	})
 	if err != nil {
 		return err

@@ -172,11 +172,11 @@ func (p *program) tokenRevokeCommand() *cobra.Command {
 		Use:   "revoke NAME|ID...",
 		Short: "Revoke tokens at once",
 		Long: `Revoke tokens. Servers refuse them from the next request on. Within seconds, they
-also end the sessions and connections of the tokens, and the links to ports and
-files that their users made.
+also end the sessions and connections of the tokens, the runs that their calls wait
+for, and the links to ports and files that their users made.
 
-Sandboxes of the tokens live on until their own limits end them, and their programs
-with them. With --stop, stop them. Workspaces stay.
+Sandboxes of the tokens live on until their own limits end them, and their other
+programs with them. With --stop, stop them. Workspaces stay.
 
 The ID of a client, from glovebox token clients, ends the access of that client only.`,
 		Example: `  glovebox token revoke ci

@@ -33,6 +33,13 @@ type Server struct {
 	Args    []string
 	// URL is the server's address, and Token the bearer token for it.
 	URL, Token string
+	// Exported is true if the user has Token in the variable TokenVariable.
+	Exported bool
+	// WantsToken is true if the server needs a token. A project's entry then refers
+	// to TokenVariable, even if Token is "".
+	WantsToken bool
+	// Approve makes clients with [Client.Approves] call the tools without asking.
+	Approve bool
 }
 
 // JSON returns the configuration that most clients accept, with s in it. It never
@@ -112,6 +119,9 @@ func (c Client) Plan(env Environment, scope Scope, s Server) (Change, error) {
 		e = c.local(s)
 	} else {
 		e, change.Note, change.Secret = c.remote(s, scope)
+	}
+	if s.Approve && c.Approves() {
+		e = append(e, c.approve)
 	}
 	change.After, err = c.format.set(change.Before, c.key, s.Name, e)
 	if err == nil && change.Before != nil {

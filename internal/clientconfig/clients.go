@@ -1,5 +1,7 @@
 package clientconfig
 
+import "strings"
+
 // A Client is an MCP client with a configuration file, or with manual steps if
 // it has no file.
 type Client struct {
@@ -8,6 +10,9 @@ type Client struct {
 	// Restart is the step that makes the client load a new entry. Unload is the step
 	// after a removal, if it is another one.
 	Restart, Unload string
+	// SignIn is the step that signs in at a server at a URL, or "" if it is not known.
+	// The placeholder {name} is the name of the server.
+	SignIn string
 	// Steps are the manual steps for a client without a file. The placeholders
 	// are {url}, {token}, {command} and {json}.
 	Steps string
@@ -23,7 +28,23 @@ type Client struct {
 	key       string // the member that contains the servers
 	local     func(Server) entry
 	remote    func(Server, Scope) (e entry, note string, secret bool)
+	approve   field // makes the client call all tools of the server without asking
 }
+
+// Remote reports whether the client can use a server at a URL.
+func (c Client) Remote() bool { return c.remote != nil }
+
+// SignInStep returns the step that signs in at the server of that name.
+func (c Client) SignInStep(name string) string {
+	if c.SignIn == "" {
+		return c.Title + " has to support OAuth; if it does not, run this again with a token"
+	}
+	return "to sign in, " + strings.ReplaceAll(c.SignIn, "{name}", name)
+}
+
+// Approves reports whether an entry can make the client call all tools of the server
+// without asking its user.
+func (c Client) Approves() bool { return c.approve.key != "" }
 
 // ByHand reports whether the client must be configured by hand.
 func (c Client) ByHand() bool { return c.Steps != "" }
@@ -53,6 +74,7 @@ func Clients() []Client {
 		},
 		{
 			Name: "claude-code", Title: "Claude Code", Restart: "start a new session",
+			SignIn: "choose {name} in /mcp",
 			Source: "https://code.claude.com/docs/en/mcp",
 			user:   everywhere("~/.claude.json"), project: ".mcp.json", programs: []string{"claude"},
 			check:  []string{"claude", "mcp", "list"},
@@ -61,6 +83,7 @@ func Clients() []Client {
 		},
 		{
 			Name: "cursor", Title: "Cursor", Restart: "switch it on in Settings, MCP", Unload: "restart Cursor",
+			SignIn: "press the login of {name} in Settings, MCP",
 			Source: "https://cursor.com/docs/context/mcp",
 			user:   everywhere("~/.cursor/mcp.json"), project: ".cursor/mcp.json", programs: []string{"cursor", "cursor-agent"},
 			check:  []string{"cursor-agent", "mcp", "list"},
@@ -69,6 +92,7 @@ func Clients() []Client {
 		},
 		{
 			Name: "vscode", Title: "Visual Studio Code", Restart: "start it with MCP: List Servers", Unload: "reload its window",
+			SignIn: "follow its question when it starts the server",
 			Source: "https://code.visualstudio.com/docs/copilot/customization/mcp-servers",
 			user:   perSystem("Code/User/mcp.json"), project: ".vscode/mcp.json", programs: []string{"code"},
 			format: jsonc{}, key: "servers", local: typed("stdio", command),
@@ -83,20 +107,17 @@ func Clients() []Client {
 		},
 		{
 			Name: "codex", Title: "Codex", Restart: "start a new session",
+			SignIn: "run codex mcp login {name}",
 			Source: "https://developers.openai.com/codex/mcp",
 			user:   everywhere("$CODEX_HOME/config.toml"), programs: []string{"codex"},
 			check:  []string{"codex", "mcp", "list"},
 			format: toml{}, key: "mcp_servers", local: command,
-			remote: func(s Server, _ Scope) (entry, string, bool) {
-				e := entry{{"url", s.URL}}
-				if s.Token == "" {
-					return e, "", false
-				}
-				return append(e, field{"bearer_token_env_var", TokenVariable}), exportNote, false
-			},
+			remote:  codexAtURL,
+			approve: field{"default_tools_approval_mode", "approve"},
 		},
 		{
 			Name: "gemini", Title: "Gemini CLI", Restart: "start a new session",
+			SignIn: "type /mcp auth {name}",
 			Source: "https://geminicli.com/docs/tools/mcp-server",
 			user:   everywhere("~/.gemini/settings.json"), project: ".gemini/settings.json", programs: []string{"gemini"},
 			check:  []string{"gemini", "mcp", "list"},
@@ -121,6 +142,7 @@ func Clients() []Client {
 		},
 		{
 			Name: "opencode", Title: "opencode", Restart: "start a new session",
+			SignIn: "run opencode mcp auth {name}",
 			Source: "https://opencode.ai/docs/mcp-servers",
 			user:   everywhere("$XDG_CONFIG_HOME/opencode/opencode.json"), project: "opencode.json", alternate: "opencode.jsonc", programs: []string{"opencode"},
 			check:  []string{"opencode", "mcp", "list"},
@@ -241,6 +263,20 @@ func allTools(f func(Server) entry) func(Server) entry {
 
 const exportNote = "set " + TokenVariable + " to the token where the client is started"
 
+// codexAtURL returns Codex's entry for a server at a URL. Codex's own way is a
+// variable, but without the variable it leaves out the tools and does not say so. So
+// the entry has the token itself, unless the user has the variable already.
+func codexAtURL(s Server, _ Scope) (entry, string, bool) {
+	e := entry{{"url", s.URL}}
+	switch {
+	case s.Token == "":
+		return e, "", false
+	case s.Exported:
+		return append(e, field{"bearer_token_env_var", TokenVariable}), exportNote, false
+	}
+	return append(e, field{"http_headers", entry{{"Authorization", "Bearer " + s.Token}}}), "", true
+}
+
 // atURL returns a function that makes entries for servers at a URL, with the URL
 // under key and after the field kind. A project's file gets reference instead of
 // the token.
@@ -250,7 +286,7 @@ func atURL(kind field, key, reference string) func(Server, Scope) (entry, string
 			e = append(e, kind)
 		}
 		e = append(e, field{key, s.URL})
-		if s.Token == "" {
+		if s.Token == "" && (scope == User || !s.WantsToken) {
 			return e, "", false
 		}
 		token := s.Token

@@ -17,6 +17,8 @@ type format interface {
 	set(text []byte, key, name string, e entry) ([]byte, error)
 	// remove returns text without the entry.
 	remove(text []byte, key, name string) ([]byte, error)
+	// get returns the values of the entry, or nil if there is none.
+	get(text []byte, key, name string) (map[string]any, error)
 }
 
 // An entry is a server in a file. Its fields are in the usual order. A value is
@@ -289,7 +291,7 @@ func (doc *jsonFile) layOut(value []byte, depth int) (hujson.ValueTrimmed, error
 
 // ours are the fields of an entry that define the connection to a server. All
 // other fields are the user's settings, which stay when an entry is replaced.
-var ours = []string{"type", "command", "args", "url", "serverUrl", "httpUrl", "headers", "bearer_token_env_var"}
+var ours = []string{"type", "command", "args", "url", "serverUrl", "httpUrl", "headers", "bearer_token_env_var", "http_headers"}
 
 // merge replaces the fields ours of old, an object, by the fields of value.
 func (doc *jsonFile) merge(old *hujson.Value, value []byte) error {

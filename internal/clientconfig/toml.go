@@ -19,7 +19,7 @@ type toml struct{}
 
 func (toml) set(text []byte, key, name string, e entry) ([]byte, error) {
 	newline := lineEnd(text)
-	sec, err := findSection(text, key, name)
+	sec, err := findSection(text, key, name, replaced(e))
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (toml) set(text []byte, key, name string, e entry) ([]byte, error) {
 	}
 	if settings, ok := was.(map[string]any); ok {
 		for k, v := range settings {
-			if !slices.Contains(ours, k) {
+			if !slices.ContainsFunc(sec.ours, func(f span) bool { return f.name == k }) {
 				want[k] = v
 			}
 		}
@@ -82,7 +82,7 @@ func (toml) set(text []byte, key, name string, e entry) ([]byte, error) {
 }
 
 func (toml) remove(text []byte, key, name string) ([]byte, error) {
-	sec, err := findSection(text, key, name)
+	sec, err := findSection(text, key, name, ours)
 	if err != nil {
 		return nil, err
 	}
@@ -123,30 +123,45 @@ func lineEnd(text []byte) string {
 	return "\n"
 }
 
-// tomlFields returns the fields of an entry as TOML. It uses JSON strings, which
-// are valid TOML because marshal produces only escapes that TOML has.
+// tomlFields returns the fields of an entry as TOML.
 func tomlFields(e entry, newline string) (string, error) {
 	var b strings.Builder
 	for _, f := range e {
-		value, err := marshal(f.value)
+		value, err := tomlValue(f.value)
 		if err != nil {
 			return "", err
-		}
-		// Separate list elements by a comma and a space.
-		if list, ok := f.value.([]string); ok {
-			parts := make([]string, len(list))
-			for i, s := range list {
-				part, err := marshal(s)
-				if err != nil {
-					return "", err
-				}
-				parts[i] = string(part)
-			}
-			value = []byte("[" + strings.Join(parts, ", ") + "]")
 		}
 		fmt.Fprintf(&b, "%s = %s%s", f.key, value, newline)
 	}
 	return b.String(), nil
+}
+
+// tomlValue returns a value as TOML. It uses JSON strings, which are valid TOML
+// because marshal produces only escapes that TOML has.
+func tomlValue(v any) (string, error) {
+	var parts []string
+	switch v := v.(type) {
+	case []string:
+		for _, s := range v {
+			part, err := marshal(s)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, string(part))
+		}
+		return "[" + strings.Join(parts, ", ") + "]", nil
+	case entry:
+		for _, f := range v {
+			part, err := tomlValue(f.value)
+			if err != nil {
+				return "", err
+			}
+			parts = append(parts, tomlKey(f.key)+" = "+part)
+		}
+		return "{ " + strings.Join(parts, ", ") + " }", nil
+	}
+	value, err := marshal(v)
+	return string(value), err
 }
 
 func tomlKey(name string) string {
@@ -163,15 +178,18 @@ func tomlKey(name string) string {
 // before the next table are not part of it.
 type section struct {
 	from, body, to int
-	ours           []span // the lines in body with the fields ours
+	ours           []span // the lines in body with fields of Glovebox
 }
 
-type span struct{ from, to int }
+type span struct {
+	name     string
+	from, to int
+}
 
 func (s section) found() bool { return s.from < s.to }
 
-// findSection finds the table [key.name].
-func findSection(text []byte, key, name string) (section, error) {
+// findSection finds the table [key.name], and its fields with the names in ours.
+func findSection(text []byte, key, name string, ours []string) (section, error) {
 	var p unstable.Parser
 	p.Reset(text)
 	var s section
@@ -205,7 +223,7 @@ func findSection(text []byte, key, name string) (section, error) {
 			s.to = endOfLine(text, last)
 			it := e.Key()
 			if it.Next(); top && slices.Contains(ours, string(it.Node().Data)) {
-				s.ours = append(s.ours, span{bytes.LastIndexByte(text[:first], '\n') + 1, s.to})
+				s.ours = append(s.ours, span{string(it.Node().Data), bytes.LastIndexByte(text[:first], '\n') + 1, s.to})
 			}
 		}
 	}

@@ -101,7 +101,7 @@ type Limits struct {
 	Disk      Bytes    `yaml:"disk"`
 	Processes int      `yaml:"processes"`
 	Idle      Duration `yaml:"idle"`
-	Lifetime  Duration `yaml:"lifetime"`
+	Lifetime  Lifetime `yaml:"lifetime"`
 }
 
 // Limits converts l to [sandbox.Limits].
@@ -224,12 +224,34 @@ func (w Workspace) validate() error {
 // Run configures runs.
 type Run struct {
 	// Timeout applies to a run that asks for none; MaxTimeout is the longest
-	// that a run may ask for.
+	// that a run may ask for. Zero is as long as its sandbox.
 	Timeout    Duration `yaml:"timeout"`
 	MaxTimeout Duration `yaml:"max_timeout"`
 	// LogSize is the maximum size of a run's stored output, in bytes. Beyond it,
 	// the middle is dropped and counted.
 	LogSize Bytes `yaml:"log_size"`
+}
+
+// Longest returns the longest timeout of a run: MaxTimeout, or [sandbox.Forever]
+// if that is zero.
+func (r Run) Longest() time.Duration {
+	if r.MaxTimeout == 0 {
+		return sandbox.Forever
+	}
+	return time.Duration(r.MaxTimeout)
+}
+
+// unattended is the timeout of programs whose caller cannot name one.
+const unattended = 10 * time.Minute
+
+// Unattended returns the timeout of programs whose caller cannot name one, such as
+// those of profiles and of image builds: MaxTimeout, or ten minutes if that is zero.
+// Otherwise a program that hangs would block its caller for the sandbox's lifetime.
+func (r Run) Unattended() time.Duration {
+	if r.MaxTimeout == 0 {
+		return max(unattended, time.Duration(r.Timeout))
+	}
+	return time.Duration(r.MaxTimeout)
 }
 
 // DriverAuto selects the best driver that works here.
@@ -261,7 +283,7 @@ func Default(getenv func(string) string) Config {
 				Disk:      Bytes(d.DiskBytes),
 				Processes: d.Processes,
 				Idle:      Duration(d.Idle),
-				Lifetime:  Duration(d.Lifetime),
+				Lifetime:  Lifetime(d.Lifetime),
 			},
 			Count:      64,
 			Queue:      Duration(20 * time.Second),
@@ -271,9 +293,8 @@ func Default(getenv func(string) string) Config {
 		Pool:    Pool{Size: 4},
 		Update:  Update{Notice: true},
 		Run: Run{
-			Timeout:    Duration(30 * time.Second),
-			MaxTimeout: Duration(10 * time.Minute),
-			LogSize:    64 << 20,
+			Timeout: Duration(30 * time.Second),
+			LogSize: 64 << 20,
 		},
 		Workspace: Workspace{
 			Size:       10 << 30,
@@ -387,9 +408,9 @@ func (c *Config) Validate() error {
 	if c.Run.Timeout <= 0 {
 		return invalid("run.timeout", fmt.Sprintf("%v is not a positive duration", c.Run.Timeout), "write it like 30s or 5m")
 	}
-	if c.Run.MaxTimeout < c.Run.Timeout {
+	if c.Run.Longest() < time.Duration(c.Run.Timeout) {
 		return invalid("run.max_timeout", fmt.Sprintf("%v is less than run.timeout, %v", c.Run.MaxTimeout, c.Run.Timeout),
-			"raise run.max_timeout, or lower run.timeout")
+			"raise run.max_timeout, write 0 for as long as the sandbox, or lower run.timeout")
 	}
 	if c.Docker.Outside != "" && !filepath.IsAbs(c.Docker.Inside) {
 		return invalid("docker.inside", fmt.Sprintf("%q is not an absolute path, but docker.outside is set", c.Docker.Inside),
@@ -420,11 +441,22 @@ func (c *Config) Validate() error {
 	if err := c.Templates.validate(); err != nil {
 		return err
 	}
-	if p := c.MCP.ToolPrefix; p != "" && !toolPrefix.MatchString(p) {
-		return invalid("mcp.tool_prefix", fmt.Sprintf("%q is no prefix of names", p),
-			"write a letter, and then at most 31 letters, digits, _ and -; clients accept no other names of tools")
+	if p := c.MCP.ToolPrefix; p != "" {
+		if err := CheckToolPrefix("configuration: mcp.tool_prefix", p); err != nil {
+			return err
+		}
 	}
 	return c.Server.validate()
+}
+
+// CheckToolPrefix returns an error of kind Invalid, about field, if p cannot be in
+// front of the names of tools.
+func CheckToolPrefix(field, p string) error {
+	if toolPrefix.MatchString(p) {
+		return nil
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: %q is no prefix of names", field, p),
+		"write a letter, and then at most 31 letters, digits, _ and -; clients accept no other names of tools")
 }
 
 // toolPrefix matches what all clients accept at the beginning of a tool's name.

@@ -168,7 +168,7 @@ func TestDefaultsWithinMaximum(t *testing.T) {
 		t.Fatal(err)
 	}
 	usual := Default(env()).Sandbox.Default
-	want := Limits{CPUs: 0.5, Memory: 128 << 20, Disk: 2 << 30, Processes: usual.Processes, Idle: usual.Idle, Lifetime: Duration(time.Hour)}
+	want := Limits{CPUs: 0.5, Memory: 128 << 20, Disk: 2 << 30, Processes: usual.Processes, Idle: usual.Idle, Lifetime: Lifetime(time.Hour)}
 	if d := cmp.Diff(want, c.Sandbox.Default); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
@@ -309,6 +309,45 @@ func TestServerFromEnvironment(t *testing.T) {
 	}
 	if err := c.Server.OIDC.SetScope("files=box.files"); err != nil || c.Server.OIDC.Scopes.Files != "box.files" {
 		t.Errorf("SetScope: %q, %v", c.Server.OIDC.Scopes.Files, err)
+	}
+}
+
+// TestLifetime reads lifetimes above a day, and none.
+func TestLifetime(t *testing.T) {
+	for text, want := range map[string]time.Duration{"24h": 24 * time.Hour, "8760h": 365 * 24 * time.Hour, "60": time.Minute, "none": sandbox.Forever} {
+		var l, again Lifetime
+		if err := l.UnmarshalText([]byte(text)); err != nil || time.Duration(l) != want {
+			t.Errorf("%s is %v, %v", text, l, err)
+		}
+		if b, err := l.MarshalText(); err != nil || again.UnmarshalText(b) != nil || again != l {
+			t.Errorf("%s is written as %s, %v", text, b, err)
+		}
+	}
+	for _, text := range []string{"", "never", "-1h", "876000h"} {
+		var l Lifetime
+		if err := l.UnmarshalText([]byte(text)); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("%q gives %v", text, err)
+		}
+	}
+}
+
+// TestLongestRun: no maximum is the time of the sandbox, except for programs whose
+// caller cannot name a timeout.
+func TestLongestRun(t *testing.T) {
+	for run, want := range map[Run]time.Duration{
+		{Timeout: Duration(time.Second)}:                                    10 * time.Minute,
+		{Timeout: Duration(time.Hour)}:                                      time.Hour,
+		{Timeout: Duration(time.Second), MaxTimeout: Duration(time.Minute)}: time.Minute,
+	} {
+		if d := run.Unattended(); d != want {
+			t.Errorf("%+v gives %v to a program without a timeout, want %v", run, d, want)
+		}
+	}
+	if d := (Run{MaxTimeout: Duration(time.Minute)}).Longest(); d != time.Minute {
+		t.Errorf("a minute is %v", d)
+	}
+	if d := Default(env()).Run.Longest(); d != sandbox.Forever {
+		t.Errorf("the default is %v", d)
 	}
 }
 

@@ -31,7 +31,7 @@ func TestEffective(t *testing.T) {
 		"sandbox.default.memory": {"sandbox.default.memory", "128MiB", FromFile},
 		"network.allow":          {"network.allow", "[pypi.org, a.example]", FromFile},
 		"run.timeout":            {"run.timeout", "1m0s", FromEnvironment},
-		"run.max_timeout":        {"run.max_timeout", "10m0s", FromDefault},
+		"run.max_timeout":        {"run.max_timeout", "0s", FromDefault},
 		"workspace.ttl":          {"workspace.ttl", "1h0m0s", FromFlag},
 		"log_level":              {"log_level", "WARN", FromDefault},
 		"secrets":                {"secrets", "[KEY]", FromFile},

@@ -89,3 +89,28 @@ func (d *Duration) Set(s string) error { return d.UnmarshalText([]byte(s)) }
 
 // Type returns the name of the value in a flag's help.
 func (d *Duration) Type() string { return "duration" }
+
+// Lifetime is a Duration that may also be [sandbox.Forever], written as none.
+type Lifetime time.Duration
+
+// UnmarshalText parses a time span or none. The error wraps [sandbox.Invalid].
+func (l *Lifetime) UnmarshalText(text []byte) error {
+	if strings.TrimSpace(string(text)) == "none" {
+		*l = Lifetime(sandbox.Forever)
+		return nil
+	}
+	var d Duration
+	if err := d.UnmarshalText(text); err != nil {
+		return err
+	}
+	if time.Duration(d) >= sandbox.Forever {
+		return sandbox.Errorf(sandbox.Invalid, "%q is longer than 100 years; write none for no limit", text)
+	}
+	*l = Lifetime(d)
+	return nil
+}
+
+func (l Lifetime) String() string { return sandbox.FormatDuration(time.Duration(l)) }
+
+// MarshalText returns a text that UnmarshalText can parse.
+func (l Lifetime) MarshalText() ([]byte, error) { return []byte(l.String()), nil }

@@ -136,6 +136,11 @@ type Features struct {
 // InterpreterAddress is where programs in a box look for E2B's code interpreter.
 const InterpreterAddress = "127.0.0.1:49999"
 
+// SudoDir is where programs in a box find the command sudo, once a client has used
+// E2B's protocol: a directory that login shells have in their PATH. A driver names it
+// to the guest if the guest can write it.
+const SudoDir = "/usr/local/bin"
+
 // A Spec is a complete order for a box.
 type Spec struct {
 	// ID is the sandbox's identifier; sandbox.ValidID accepts it. No other box of
@@ -153,7 +158,8 @@ type Spec struct {
 	Network      sandbox.Network
 	NetworkTerms sandbox.NetworkTerms
 	// Secrets are inserted into requests by the box's network. Their values never
-	// appear in the box, and the driver does not store them.
+	// appear in the box, and the driver does not store them. Header rules are among
+	// them.
 	Secrets []sandbox.Secret
 	// Workspace is the absolute path of a directory on this machine; a
 	// [WorkspaceKeeper] may define the path differently. The box has the directory
@@ -236,13 +242,15 @@ func (l Lease) After(left time.Time) time.Time {
 	return at
 }
 
-// A Leaser is a detached box that ends by itself when no process holds it.
+// A Leaser is a detached box that ends by itself when no process holds it. A paused
+// box may end only after it was resumed.
 type Leaser interface {
 	// SetLease makes the calling process the holder of the box until that process
-	// ends or its driver is closed, or until another process calls SetLease. From
+	// ends or its driver is closed (a box may notice that a minute later), or until another process calls SetLease. From
 	// then on, and unless another process is the holder, the lease bounds the life
 	// of the box. A box without a lease does not end by itself. While a process
-	// holds the box, the lease ends nothing. The driver removes all of an ended box.
+	// holds the box, the lease ends nothing. The driver removes all of an ended box,
+	// or leaves an object without processes and memory for List and Discard.
 	// It may leave the box to the reaper of another process that uses the driver in
 	// the same state directory.
 	SetLease(ctx context.Context, l Lease) error
@@ -287,8 +295,10 @@ type Networker interface {
 	Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
 	// SetNetwork puts another policy in force, in canonical form, and ends the
 	// connections that it does not allow. If the box was made without a network,
-	// the error wraps [sandbox.Unsupported].
-	SetNetwork(ctx context.Context, n sandbox.Network) error
+	// the error wraps [sandbox.Unsupported]. Rules replace the box's header rules;
+	// nil keeps them. If the box was made without secrets and header rules, and
+	// there are rules, the error wraps [sandbox.Unsupported].
+	SetNetwork(ctx context.Context, n sandbox.Network, rules []sandbox.Secret) error
 	// Authority returns the PEM certificate of the authority that programs in the
 	// box must trust for the hosts of its secrets. It is nil if there is none.
 	Authority(ctx context.Context) ([]byte, error)
@@ -389,14 +399,15 @@ func ReadAuthority(ctx context.Context, b Box) ([]byte, error) {
 	return n.Authority(ctx)
 }
 
-// SetNetwork changes the policy of b. The error wraps [sandbox.Unsupported] if
+// SetNetwork changes the policy of b, and its header rules unless they are nil. The
+// error wraps [sandbox.Unsupported] if
 // it cannot be changed.
-func SetNetwork(ctx context.Context, b Box, n sandbox.Network) error {
+func SetNetwork(ctx context.Context, b Box, n sandbox.Network, rules []sandbox.Secret) error {
 	c, ok := as[Networker](b)
 	if !ok {
 		return sandbox.Errorf(sandbox.Unsupported, "network: this driver cannot change it")
 	}
-	return c.SetNetwork(ctx, n)
+	return c.SetNetwork(ctx, n, rules)
 }
 
 // An ImageKeeper is a driver that keeps images. All methods take references in the

@@ -162,6 +162,7 @@ func readMetrics(ctx context.Context, send func(*http.Request) (*http.Response, 
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set(guestapi.HeaderExtensions, "1") // the server asks, not a client of E2B's protocol
 	resp, err := send(req)
 	if err != nil {
 		return nil, err

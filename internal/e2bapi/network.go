@@ -61,8 +61,6 @@ func (s *Server) networkOf(internet *bool, c *networkConfig) (sandbox.Network, e
 			short(c.MaskRequestHost), portPlace)
 	case len(c.EgressProxy) > 0 && string(c.EgressProxy) != "null":
 		return unsupported("egressProxy: there are no proxies for sandboxes")
-	case len(c.Rules) > 0 && string(c.Rules) != "null" && string(c.Rules) != "{}":
-		return unsupported("rules: clients cannot change headers; only the operator adds credentials to requests (glovebox serve --secret)")
 	}
 	switch {
 	case slices.Contains(c.AllowOut, all):
@@ -135,7 +133,8 @@ func without(n sandbox.Network, denied []netip.Prefix, but sandbox.Network) ([]s
 	return left, nil
 }
 
-// setNetwork replaces the network policy of a sandbox that has a network.
+// setNetwork replaces the network policy and the header rules of a sandbox that has a
+// network.
 func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, error) {
 	var in struct {
 		networkConfig
@@ -151,6 +150,13 @@ func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, err
 	if n == "" { // nothing is denied
 		n = s.allowed()
 	}
+	rules, err := s.headerRules(p, &in.networkConfig)
+	if err != nil {
+		return 0, nil, err
+	}
+	if rules == nil { // E2B's policy replaces all rules
+		rules = []sandbox.Secret{}
+	}
 	sb, err := s.get(r, p)
 	if err != nil {
 		return 0, nil, err
@@ -158,11 +164,12 @@ func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, err
 	if !in.public() && sb.Labels[labelPublic] != "" || in.MaskRequestHost != sb.Labels[labelHost] && in.MaskRequestHost != "" {
 		return 0, nil, sandbox.Errorf(sandbox.Unsupported, "network: allowPublicTraffic and maskRequestHost are set when a sandbox is made, and stay")
 	}
-	_, err = s.opts.Engine.SetNetwork(r.Context(), p, idOf(r), n)
+	_, err = s.opts.Engine.SetNetworkRules(r.Context(), p, idOf(r), n, rules)
 	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 
-// networkInfo returns the network policy that is in force, in E2B's format.
+// networkInfo returns the network policy that is in force, in E2B's format, without
+// its rules: their values are only in the memory of the network's process.
 func (s *Server) networkInfo(sb sandbox.Sandbox) (internet bool, c *networkConfig) {
 	public := s.isPublic(sb)
 	c = &networkConfig{DenyOut: []string{all}, AllowPublicTraffic: &public, MaskRequestHost: sb.Labels[labelHost]}

@@ -130,6 +130,9 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if req.Network, err = s.networkOf(in.AllowInternetAccess, in.Network); err != nil {
 		return 0, nil, err
 	}
+	if req.HeaderRules, err = s.headerRules(p, in.Network); err != nil {
+		return 0, nil, err
+	}
 	if s.opts.PublicPorts && in.Network.public() {
 		req.Labels[labelPublic] = "true"
 	}

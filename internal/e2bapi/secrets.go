@@ -65,8 +65,10 @@ func (s *Server) secret(r *http.Request, p sandbox.Principal) (int, any, error) 
 	return 0, nil, sandbox.Errorf(sandbox.NotFound, "there is no secret %s", short(r.PathValue("id")))
 }
 
-// changeSecret refuses requests that make, change and remove secrets. A value without hosts could go anywhere, and E2B's request names none.
+// changeSecret refuses requests that make, change and remove secrets. A value without
+// hosts could go anywhere, and E2B's request names none. It would also have to be
+// stored, to outlive the server.
 func (s *Server) changeSecret(*http.Request, sandbox.Principal) (int, any, error) {
 	return 0, nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "secrets are the operator's, who also names the hosts that receive them; this request names none"),
-		"set the secret in the server's configuration, and restart the server")
+		"give the value to a sandbox for one host (network.rules with a header), or have the operator set the secret in the server's configuration")
 }

@@ -43,7 +43,7 @@ func TestSecrets(t *testing.T) {
 		{"GET", "/secrets/API_KEY", 200, `"hosts":"api.example.com:443"`, ""},
 		{"GET", "/secrets/HERS", 404, "no secret", ""},
 		{"GET", "/secrets/none", 404, "no secret", ""},
-		{"POST", "/secrets", 501, "operator", ""},
+		{"POST", "/secrets", 501, "network.rules", ""},
 		{"POST", "/secrets/API_KEY", 501, "operator", ""},
 		{"DELETE", "/secrets/API_KEY", 501, "operator", ""},
 	} {

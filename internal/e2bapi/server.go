@@ -35,7 +35,7 @@ type Engine interface {
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
 	DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error)
-	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
+	SetNetworkRules(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network, rules []sandbox.Secret) (sandbox.Sandbox, error)
 	AllowedNetwork(n sandbox.Network) sandbox.Network
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id string, defaults sandbox.ProgramDefaults, req *http.Request) (*http.Response, error)

@@ -30,7 +30,8 @@ type fakeEngine struct {
 	program string // address of what listens in every sandbox
 	boxes   map[string]*fakeBox
 	created sandbox.CreateRequest
-	allowed sandbox.Network // the operator's; "" is all
+	rules   []sandbox.Secret // of the last change of a network
+	allowed sandbox.Network  // the operator's; "" is all
 	// forwarded is the last request that came to a guest, and answer what it
 	// answers.
 	forwarded *http.Request
@@ -140,7 +141,8 @@ func (e *fakeEngine) AllowedNetwork(n sandbox.Network) sandbox.Network {
 	return n.Common(e.allowed)
 }
 
-func (e *fakeEngine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
+func (e *fakeEngine) SetNetworkRules(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network, rules []sandbox.Secret) (sandbox.Sandbox, error) {
+	e.rules = rules
 	if err := e.set(p, id, func(sb *sandbox.Sandbox) { sb.Network = n }); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -535,7 +537,7 @@ func TestCreate(t *testing.T) {
 		"public ports":  {`{"network":{"allowPublicTraffic":true}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute}},
 		"no host":       {`{"network":{"maskRequestHost":"a b"}}`, 400, sandbox.CreateRequest{}},
 		"a proxy":       {`{"network":{"egressProxy":{"address":"x"}}}`, 501, sandbox.CreateRequest{}},
-		"transforms":    {`{"network":{"rules":{"x.com":[]}}}`, 501, sandbox.CreateRequest{}},
+		"no transform":  {`{"network":{"rules":{"x.com":[]}}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute}},
 		"volumes":       {`{"volumeMounts":[{"name":"a","path":"/b"}]}`, 404, sandbox.CreateRequest{}},
 		"mcp":           {`{"mcp":{"a":{}}}`, 501, sandbox.CreateRequest{}},
 		"iam":           {`{"iam":{"tokens":{}}}`, 501, sandbox.CreateRequest{}},

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -53,6 +52,10 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if err != nil {
 		return nil, err
 	}
+	secrets, err := request.AddHeaderRules(req.Network, e.secretsOf(p, req.Network), req.HeaderRules)
+	if err != nil {
+		return nil, err
+	}
 	image := ""
 	err = trace.Do(ctx, "find image", func(ctx context.Context) (err error) {
 		image, err = e.images.Prepare(ctx, p, req.Image, req.Progress)
@@ -66,7 +69,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if req.TTL != 0 {
 		ends = now.Add(req.TTL)
 	}
-	env := e.secretEnv(p, req.Network)
+	env := secretEnv(secrets)
 	maps.Copy(env, req.Env)
 	b := e.newLive(store.Sandbox{
 		Sandbox: sandbox.Sandbox{
@@ -88,7 +91,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		close(b.ready)
 		return nil, err
 	}
-	if err := b.start(ctx); err != nil {
+	if err := b.start(ctx, secrets); err != nil {
 		err = b.notStarted(err)
 		b.fail()
 		e.forget(b)
@@ -104,8 +107,9 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	return b, nil
 }
 
-// start makes the box. If it fails, nothing is left of it.
-func (b *liveSandbox) start(ctx context.Context) (err error) {
+// start makes the box, whose network has these secrets. If it fails, nothing is left
+// of it.
+func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err error) {
 	e := b.e
 	// Insert the record first: the sweep takes a box without a record for a
 	// stray.
@@ -133,7 +137,7 @@ func (b *liveSandbox) start(ctx context.Context) (err error) {
 		return err
 	}
 	spec := e.spec(b.rec)
-	spec.Image, spec.Workspace, spec.Writable = b.image, b.mount.Path(), b.writable
+	spec.Image, spec.Workspace, spec.Writable, spec.Secrets = b.image, b.mount.Path(), b.writable, secrets
 	err = trace.Do(ctx, "make box", func(ctx context.Context) (err error) {
 		b.drv, err = e.drv.Create(ctx, spec)
 		return err
@@ -157,7 +161,7 @@ func (b *liveSandbox) start(ctx context.Context) (err error) {
 	if err := b.keepEnv(ctx); err != nil {
 		return startError(ctx, err)
 	}
-	if err := b.installAuthority(ctx); err != nil {
+	if err := b.installAuthority(ctx, secrets); err != nil {
 		return startError(ctx, err)
 	}
 	if err := trace.Do(ctx, "copy workspace", b.copy.Out); err != nil {
@@ -192,7 +196,7 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 	return &driver.Spec{
 		ID:              rec.ID,
 		Image:           rec.Image, // the caller may replace it by the ID
-		Hostname:        hostname(rec.Name),
+		Hostname:        request.Hostname(rec.Name),
 		Limits:          rec.Limits,
 		Network:         rec.Network,
 		NetworkTerms:    e.opts.NetworkTerms,
@@ -277,25 +281,6 @@ func (e *Engine) checkReceipt(r sandbox.Receipt) error {
 			"run glovebox doctor to see why, or accept it with --allow-unenforced %s", name)
 	}
 	return nil
-}
-
-// hostname derives a host name from a sandbox's name.
-func hostname(name string) string {
-	h := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r - 'A' + 'a'
-		}
-		return '-'
-	}, name)
-	h = strings.Trim(h, "-")
-	h = strings.TrimRight(h[:min(len(h), 63)], "-")
-	if h == "" {
-		return "sandbox"
-	}
-	return h
 }
 
 // envFile is where a detached sandbox keeps its environment. Another process

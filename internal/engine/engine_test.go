@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -17,16 +16,5 @@ func TestCheckRunDefaults(t *testing.T) {
 	}
 	if req.Timeout != 5*time.Second || req.Dir != "/data/a/../b" {
 		t.Errorf("timeout %v, dir %s", req.Timeout, req.Dir)
-	}
-}
-
-func TestHostname(t *testing.T) {
-	for name, want := range map[string]string{
-		"": "sandbox", "My Box": "my-box", "---": "sandbox", "ü": "sandbox",
-		strings.Repeat("a", 62) + "-b": strings.Repeat("a", 62),
-	} {
-		if got := hostname(name); got != want {
-			t.Errorf("hostname(%q) = %q, want %q", name, got, want)
-		}
 	}
 }

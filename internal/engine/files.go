@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"net/http"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
@@ -83,7 +85,7 @@ func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path st
 		}
 		files = make([]sandbox.File, 0, len(resp.Entries))
 		for _, entry := range resp.Entries {
-			files = append(files, file(entry))
+			files = append(files, entry.File())
 		}
 		truncated = resp.Truncated
 		return nil
@@ -91,12 +93,67 @@ func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path st
 	return files, truncated, err
 }
 
+// EditFile makes all edits of a file, or none. The error is of kind Invalid if an
+// edit does not apply, and Conflict if a program changed the file meanwhile.
+func (e *Engine) EditFile(ctx context.Context, p sandbox.Principal, id, path string, edits []sandbox.Edit) (done sandbox.Edited, err error) {
+	const op = "edit file"
+	if err := request.CheckEdits(edits); err != nil {
+		return done, sandbox.Wrap(err, op, "")
+	}
+	err = e.changeFile(ctx, p, id, path, op, func(b *liveSandbox) error {
+		// A full workspace refuses it. The bytes are counted later: they are few.
+		_, end, err := b.mount.Bound(ctx, path, http.NoBody)
+		if err != nil {
+			return err
+		}
+		defer end()
+		d, err := b.guest.Edit(ctx, request.Absolute(path), edits, guestapi.FileOptions{})
+		if err == nil {
+			done = *d
+		}
+		return err
+	})
+	return done, err
+}
+
+// SearchFiles searches the files of a sandbox; see [sandbox.SearchRequest].
+func (e *Engine) SearchFiles(ctx context.Context, p sandbox.Principal, id string, r sandbox.SearchRequest) (f sandbox.Found, err error) {
+	if err := request.CheckSearch(&r); err != nil {
+		return f, sandbox.Wrap(err, "search files", "")
+	}
+	err = e.doFile(ctx, p, id, r.Path, "search files", func(b *liveSandbox) error {
+		found, err := b.guest.Search(ctx, r, guestapi.FileOptions{})
+		if err == nil {
+			f = *found
+		}
+		return err
+	})
+	return f, err
+}
+
+// GlobFiles lists the files below a directory that match a glob. Depth 0 is every
+// level.
+func (e *Engine) GlobFiles(ctx context.Context, p sandbox.Principal, id, path, glob string, depth int) (l sandbox.Listing, err error) {
+	if err := request.CheckGlob(glob, depth); err != nil {
+		return l, sandbox.Wrap(err, "list files", "")
+	}
+	path = cmp.Or(path, sandbox.WorkDir)
+	err = e.doFile(ctx, p, id, path, "list files", func(b *liveSandbox) error {
+		resp, err := b.guest.Glob(ctx, request.Absolute(path), glob, depth, guestapi.FileOptions{})
+		if err == nil {
+			l = resp.Listing()
+		}
+		return err
+	})
+	return l, err
+}
+
 // StatFile describes a file of a sandbox. It does not follow a symbolic link.
 func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path string) (f sandbox.File, err error) {
 	err = e.doFile(ctx, p, id, path, "stat file", func(b *liveSandbox) error {
 		entry, err := b.guest.Stat(ctx, request.Absolute(path), guestapi.FileOptions{})
 		if err == nil {
-			f = file(*entry)
+			f = entry.File()
 		}
 		return err
 	})
@@ -164,20 +221,4 @@ func (b *liveSandbox) fileError(ctx context.Context, err error, path string) err
 		return b.Explain(ctx, err)
 	}
 	return err
-}
-
-func file(e guestapi.Entry) sandbox.File {
-	f := sandbox.File{
-		Path: e.Path, Type: sandbox.TypeOther, Size: e.Size, Mode: e.Permissions, Owner: e.Owner,
-		Modified: e.ModifiedTime, Target: e.SymlinkTarget,
-	}
-	switch e.Type {
-	case guestapi.TypeFile:
-		f.Type = sandbox.TypeFile
-	case guestapi.TypeDirectory:
-		f.Type = sandbox.TypeDirectory
-	case guestapi.TypeSymlink:
-		f.Type = sandbox.TypeSymlink
-	}
-	return f
 }

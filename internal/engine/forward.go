@@ -2,14 +2,10 @@ package engine
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 
-	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -67,7 +63,7 @@ func (b *liveSandbox) forward(req *http.Request, defaults sandbox.ProgramDefault
 		end()
 		return nil, err
 	}
-	upload, err := b.boundForward(req)
+	upload, err := b.mount.BoundForward(req)
 	if err != nil {
 		end()
 		return nil, err
@@ -92,51 +88,6 @@ func (b *liveSandbox) forward(req *http.Request, defaults sandbox.ProgramDefault
 	}
 	resp.Body = &heldReader{resp.Body, end}
 	return resp, nil
-}
-
-// boundForward keeps a request within the quota of the sandbox's workspace. A
-// request that starts a program is treated like a run, and an upload like the
-// server's own. For an upload that counts, it returns the reader, and the
-// caller must call Done.
-func (b *liveSandbox) boundForward(req *http.Request) (*mount.Reader, error) {
-	m := b.mount
-	if m == nil || req.Method != http.MethodPost {
-		return nil, nil
-	}
-	switch req.URL.Path {
-	case guestapi.ProcStart, guestapi.PathExecute:
-		return nil, m.Admit(req.Context(), nil)
-	case guestapi.PathFiles:
-	default:
-		return nil, nil
-	}
-	// Without a path, the form in the body names the files.
-	if path := req.URL.Query().Get("path"); strings.HasPrefix(path, "/") {
-		if _, ok := mount.Within(path); !ok {
-			return nil, nil
-		}
-	}
-	if req.Body == nil || req.Body == http.NoBody {
-		return nil, nil
-	}
-	if err := m.Admit(req.Context(), nil); err != nil {
-		return nil, err
-	}
-	size := req.ContentLength
-	if size <= 0 || req.Header.Get("Content-Encoding") != "" {
-		size = -1
-	}
-	q, err := m.Bounded(req.Context(), req.Body, size, false)
-	if err != nil {
-		return nil, err
-	}
-	req.Body = readCloser{q, req.Body}
-	return q, nil
-}
-
-type readCloser struct {
-	io.Reader
-	io.Closer
 }
 
 func (b *liveSandbox) addForward(f *forward) error {

@@ -109,6 +109,35 @@ func TestForwardIsForTheOwner(t *testing.T) {
 	})
 }
 
+// TestForwardWithoutTimeout: a program may run as long as its sandbox. Its request
+// reaches the guest without a timeout.
+func TestForwardWithoutTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), func(o *Options) { o.MaxRunTimeout = sandbox.Forever })
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		for timeout, want := range map[string]string{"": "", "0": "", "5000": "5000", "99999999999": "", "1e400": ""} {
+			req := newForward(context.Background(), guestapi.ProcStart, string(guestapi.AppendEnvelope(nil, 0, []byte(`{"process":{"cmd":"x"}}`))))
+			if timeout != "" {
+				req.Header.Set(guestapi.HeaderTimeout, timeout)
+			}
+			resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{}, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if got := resp.Header.Get(guestapi.HeaderTimeout); got != want {
+				t.Errorf("timeout %q reaches the guest as %q, want %q", timeout, got, want)
+			}
+		}
+		resp := e.mustForward(t, s.ID, guestapi.PathExecute, `{"code":"1"}`)
+		var run guestapi.ExecuteRequest
+		if err := json.NewDecoder(resp.Body).Decode(&run); err != nil || run.TimeoutMillis != 0 {
+			t.Errorf("code has a timeout of %d ms, %v", run.TimeoutMillis, err)
+		}
+		resp.Body.Close()
+	})
+}
+
 // TestForwardBounds: the rules of runs hold for programs that a forwarded
 // request starts.
 func TestForwardBounds(t *testing.T) {

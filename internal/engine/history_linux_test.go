@@ -46,6 +46,32 @@ func TestHistory(t *testing.T) {
 	if got, want := list(0), "finished ok 0|finished failed 7|finished cancelled -|"; got != want {
 		t.Errorf("history of a stopped sandbox %s, want %s", got, want)
 	}
+	last := func(p sandbox.Principal, limit int) (text string) {
+		t.Helper()
+		runs, err := e.LastRuns(t.Context(), p, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range runs {
+			text += fmt.Sprintf("%s %s %.4s|", r.Status, r.Verdict.Code, r.Program)
+		}
+		return text
+	}
+	if got, want := last(alice, 0), "finished cancelled slee|finished ok true|finished failed exit|finished ok true|"; got != want {
+		t.Errorf("the last runs of all sandboxes %s, want %s", got, want)
+	}
+	if got, want := last(alice, 1), "finished cancelled slee|"; got != want {
+		t.Errorf("the last run %s, want %s", got, want)
+	}
+	if got := last("bob", 0); got != "" {
+		t.Errorf("another principal has the runs %s", got)
+	}
+	if _, err := e.LastRuns(t.Context(), "", 0); !errors.Is(err, sandbox.Unauthenticated) {
+		t.Errorf("the last runs of nobody: %v", err)
+	}
+	if _, err := e.LastRuns(t.Context(), alice, -1); !errors.Is(err, sandbox.Invalid) {
+		t.Errorf("the last -1 runs: %v", err)
+	}
 	for name, ask := range map[string]struct {
 		p     sandbox.Principal
 		id    string

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -119,7 +118,7 @@ func (b *liveSandbox) leaseLeft() time.Duration {
 func (b *liveSandbox) expire() {
 	b.mu.Lock()
 	now := b.e.now()
-	why, over := expired(b.rec.Sandbox, b.uses > 0, now)
+	why, over := verdict.Expired(b.rec.Sandbox, b.uses > 0, now)
 	if !over && b.hibernatesAtEndLocked() && !now.Before(b.rec.Ends) {
 		b.mu.Unlock()
 		b.hibernateAtEnd()
@@ -134,35 +133,6 @@ func (b *liveSandbox) expire() {
 	if err := b.Stop(context.WithoutCancel(b.e.ctx), why); err != nil {
 		b.e.log.Error("stop expired sandbox", "sandbox", b.id, "error", err)
 	}
-}
-
-// expired reports whether a sandbox has expired, and why.
-func expired(s sandbox.Sandbox, busy bool, now time.Time) (verdict.Reason, bool) {
-	if !now.Before(s.Created.Add(s.Limits.Lifetime)) {
-		return verdict.Reason{
-			Cause: fmt.Sprintf("the sandbox reached its lifetime of %v", s.Limits.Lifetime),
-			Code:  sandbox.SandboxLost,
-			Next:  "make a new sandbox, with a longer lifetime if the work needs it",
-		}, true
-	}
-	if s.State == sandbox.Hibernated {
-		return verdict.Reason{}, false
-	}
-	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && !now.Before(s.Ends) {
-		return verdict.Reason{
-			Cause: "the sandbox reached the end that was set for it",
-			Code:  sandbox.SandboxLost,
-			Next:  "make a new sandbox, or set a later end in time",
-		}, true
-	}
-	if !busy && !now.Before(s.Used.Add(s.Limits.Idle)) {
-		return verdict.Reason{
-			Cause: fmt.Sprintf("the sandbox was not used for %v", s.Limits.Idle),
-			Code:  sandbox.SandboxLost,
-			Next:  "make a new sandbox",
-		}, true
-	}
-	return verdict.Reason{}, false
 }
 
 // hibernatesAtEndLocked reports whether the sandbox hibernates at its end.

@@ -78,10 +78,10 @@ func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (r
 			return runView{}, err
 		}
 		mended, err := e.mendRun(ctx, rec)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			return runView{}, err
 		}
-		if !mended {
+		if !mended || err != nil { // a caller that does not wait gets the record
 			return runView{e: e, rec: rec}, nil
 		}
 	}
@@ -111,6 +111,19 @@ func (e *Engine) mendRun(ctx context.Context, rec store.Run) (bool, error) {
 // Wait returns a run when it has finished. If ctx ends first, it returns the
 // present state of the run and ctx's error.
 func (e *Engine) Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error) {
+	return e.wait(ctx, p, runID, (*run.Run).Wait, func(sandbox.Run) bool { return false })
+}
+
+// WaitReady returns a service when it is ready or has finished, and any other run as
+// Wait does. If ctx ends first, it returns the present state and ctx's error.
+func (e *Engine) WaitReady(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error) {
+	return e.wait(ctx, p, runID, (*run.Run).WaitReady, func(r sandbox.Run) bool {
+		return r.Service != nil && r.Service.State != sandbox.ServiceStarting
+	})
+}
+
+// wait waits for a run by the function live, or until its record suffices.
+func (e *Engine) wait(ctx context.Context, p sandbox.Principal, runID string, live func(*run.Run, context.Context) (sandbox.Run, error), enough func(sandbox.Run) bool) (sandbox.Run, error) {
 	const op = "wait for run"
 	for {
 		v, err := e.findRun(ctx, p, runID)
@@ -118,13 +131,13 @@ func (e *Engine) Wait(ctx context.Context, p sandbox.Principal, runID string) (s
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}
 		if v.live != nil {
-			r, err := v.live.Wait(ctx)
+			r, err := live(v.live, ctx)
 			if err != nil && ctx.Err() == nil {
 				err = sandbox.Wrap(err, op, runID)
 			}
 			return r, err
 		}
-		if v.rec.Status == sandbox.RunFinished {
+		if v.rec.Status == sandbox.RunFinished || enough(v.rec.Run) {
 			return v.rec.Run, nil
 		}
 		select {

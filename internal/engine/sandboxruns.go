@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -31,6 +32,14 @@ func (b *liveSandbox) addRun(r *run.Run) error {
 	}
 	if err := b.checkRoomLocked(); err != nil {
 		return err
+	}
+	if name := r.ServiceName(); name != "" {
+		for id, other := range b.runs {
+			if other.ServiceName() == name {
+				return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "name: run %s is the service %s already", id, excerpt.Quote(name)),
+					"stop that run first, or use another name")
+			}
+		}
 	}
 	b.runs[r.ID()] = r
 	return nil

@@ -38,15 +38,17 @@ func (e *Engine) secretsOf(p sandbox.Principal, n sandbox.Network) []sandbox.Sec
 	return slices.DeleteFunc(slices.Clone(e.opts.Secrets), func(s sandbox.Secret) bool { return !s.UsedBy(p) })
 }
 
-// secretEnv returns additional variables for p's sandboxes with that network:
-// the placeholders of their secrets, and the variables that make programs trust
-// the network's authority.
-func (e *Engine) secretEnv(p sandbox.Principal, n sandbox.Network) map[string]string {
+// secretEnv returns additional variables for a sandbox with these secrets: their
+// placeholders, and the variables that make programs trust the network's
+// authority.
+func secretEnv(secrets []sandbox.Secret) map[string]string {
 	env := map[string]string{}
-	for _, s := range e.secretsOf(p, n) {
-		env[s.Name] = s.Placeholder()
+	for _, s := range secrets {
+		if !s.Always {
+			env[s.Name] = s.Placeholder()
+		}
 	}
-	if len(env) > 0 {
+	if len(secrets) > 0 {
 		for name, value := range guestlink.TrustEnv() {
 			env[name] = value
 		}
@@ -55,9 +57,9 @@ func (e *Engine) secretEnv(p sandbox.Principal, n sandbox.Network) map[string]st
 }
 
 // installAuthority makes the sandbox trust the authority that signs for the
-// hosts of its secrets.
-func (b *liveSandbox) installAuthority(ctx context.Context) error {
-	if len(b.e.secretsOf(b.rec.Principal, b.rec.Network)) == 0 {
+// hosts of its secrets, if it has secrets.
+func (b *liveSandbox) installAuthority(ctx context.Context, secrets []sandbox.Secret) error {
+	if len(secrets) == 0 {
 		return nil
 	}
 	authority, err := driver.ReadAuthority(ctx, b.drv)

@@ -28,6 +28,15 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 	return r, err
 }
 
+// KeyedRun returns the identifier of the run that p began with a key. The error is of
+// kind NotFound if there is none, and Conflict if it was for another request.
+func (e *Engine) KeyedRun(ctx context.Context, p sandbox.Principal, key sandbox.RunKey) (string, error) {
+	if err := request.CheckPrincipal(p); err != nil {
+		return "", err
+	}
+	return e.store.KeyedRun(ctx, p, key)
+}
+
 func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest, span *trace.Active) (sandbox.Run, error) {
 	const op = "start run"
 	if err := request.CheckPrincipal(p); err != nil {

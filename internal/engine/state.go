@@ -87,6 +87,8 @@ type liveSandbox struct {
 	traffic *traffic.Recorder // nil for a sandbox that was made without a network
 	ofRuns  *run.Sandbox      // the sandbox as its runs use it
 
+	changing sync.Mutex // held while the network changes, before mu
+
 	mu       sync.Mutex
 	state    sandboxState
 	rec      store.Sandbox

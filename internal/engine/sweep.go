@@ -261,7 +261,7 @@ func (e *Engine) sweepOld(ctx context.Context) error {
 	for _, r := range runs {
 		errs = append(errs, runlog.FilesOf(e.logs, r.SandboxID, r.ID).Remove(), e.store.DeleteRun(ctx, r.ID))
 	}
-	errs = append(errs, e.runs.SweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded),
+	errs = append(errs, e.runs.SweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded), e.store.ForgetKeys(ctx),
 		e.store.ForgetTokens(ctx, e.now().Add(-revokedRetention), maxRevoked))
 	ids, err := e.store.SandboxesEndedBefore(ctx, before)
 	errs = append(errs, err)

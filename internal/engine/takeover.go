@@ -39,7 +39,7 @@ func (e *Engine) reap(ctx context.Context, rec store.Sandbox) (store.Sandbox, er
 		if err != nil {
 			return rec, err
 		}
-		r, over := expired(rec.Sandbox, busy, e.now())
+		r, over := verdict.Expired(rec.Sandbox, busy, e.now())
 		if !over {
 			return rec, nil
 		}
@@ -148,7 +148,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 		why := verdict.Reason{Cause: "the sandbox died while no server was there"}
 		if busy, err := e.busy(ctx, rec); err != nil {
 			return nil, err
-		} else if ended, over := expired(rec.Sandbox, busy, e.now()); over {
+		} else if ended, over := verdict.Expired(rec.Sandbox, busy, e.now()); over {
 			why = ended // the driver ended it by its lease
 		}
 		return nil, e.bury(ctx, rec, why.Cause)
@@ -237,7 +237,7 @@ func (b *liveSandbox) abandon() error {
 	b.unmount()
 	b.guest.Close()
 	b.mu.Lock()
-	why, over := expired(b.rec.Sandbox, b.uses > 0, b.e.now())
+	why, over := verdict.Expired(b.rec.Sandbox, b.uses > 0, b.e.now())
 	b.mu.Unlock()
 	if !over {
 		why.Cause = "the sandbox could not be taken over by the new server"

@@ -62,11 +62,22 @@ func (e *Engine) AllowedNetwork(n sandbox.Network) sandbox.Network { return e.ru
 // the sandbox has that policy. A sandbox that was made without a network cannot
 // get one: the error wraps [sandbox.Unsupported].
 func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
+	return e.SetNetworkRules(ctx, p, id, n, nil)
+}
+
+// SetNetworkRules changes the network policy as SetNetwork does, and replaces the
+// header rules unless they are nil. The policy must allow their hosts. A sandbox
+// that was made without secrets and header rules cannot get rules: the error wraps
+// [sandbox.Unsupported].
+func (e *Engine) SetNetworkRules(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network, rules []sandbox.Secret) (sandbox.Sandbox, error) {
 	const op = "change network"
 	if n == "" {
 		return sandbox.Sandbox{}, sandbox.Wrap(request.Invalid("network: is empty"), op, "")
 	}
 	n, err := e.rules.CheckNetwork(n)
+	if err == nil {
+		_, err = request.AddHeaderRules(n, e.secretsOf(p, n), rules)
+	}
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
 	}
@@ -74,7 +85,7 @@ func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string,
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
 	}
-	if has := b.view(); has.Network == n {
+	if has := b.view(); has.Network == n && rules == nil {
 		return has, nil
 	}
 	release, err := b.use(ctx) // the sandbox has started
@@ -82,10 +93,15 @@ func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string,
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
 	}
 	defer release()
+	b.changing.Lock() // the last policy is in the store, and its authority in the sandbox
+	defer b.changing.Unlock()
 	if b.traffic == nil {
+		if n == sandbox.NetworkNone && len(rules) == 0 {
+			return b.view(), nil
+		}
 		return sandbox.Sandbox{}, sandbox.Wrap(driver.NoNetwork(), op, id)
 	}
-	if err := driver.SetNetwork(ctx, b.drv, n); err != nil {
+	if err := driver.SetNetwork(ctx, b.drv, n, rules); err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, id)
 	}
 	if err := e.store.SetNetwork(ctx, id, n); err != nil {
@@ -94,6 +110,9 @@ func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string,
 	b.mu.Lock()
 	b.rec.Network = n
 	b.mu.Unlock()
-	e.log.Info("network changed", "sandbox", id, "principal", p, "network", n)
+	if err := b.installAuthority(ctx, rules); err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, id)
+	}
+	e.log.Info("network changed", "sandbox", id, "principal", p, "network", n, "header_rules", len(rules))
 	return b.view(), nil
 }

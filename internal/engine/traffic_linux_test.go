@@ -22,6 +22,7 @@ type networkDriver struct {
 	policy  sandbox.Network
 	terms   sandbox.NetworkTerms
 	secrets []sandbox.Secret
+	rules   []sandbox.Secret // of the last change
 }
 
 func (d *networkDriver) Info() driver.Info {
@@ -56,8 +57,8 @@ func (b networkBox) Traffic(_ context.Context, after int64) (sandbox.Traffic, er
 	return t, nil
 }
 
-func (b networkBox) SetNetwork(_ context.Context, n sandbox.Network) error {
-	b.d.policy = n
+func (b networkBox) SetNetwork(_ context.Context, n sandbox.Network, rules []sandbox.Secret) error {
+	b.d.policy, b.d.rules = n, rules
 	return nil
 }
 

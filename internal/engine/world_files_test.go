@@ -94,3 +94,15 @@ func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guesta
 
 // RoundTrip answers with the request's headers and body, and does not end the
 // answer before the request's context ends if the path is /hold.
+
+func (g *worldGuest) Edit(context.Context, string, []sandbox.Edit, guestapi.FileOptions) (*sandbox.Edited, error) {
+	return &sandbox.Edited{}, nil
+}
+
+func (g *worldGuest) Search(context.Context, sandbox.SearchRequest, guestapi.FileOptions) (*sandbox.Found, error) {
+	return &sandbox.Found{}, nil
+}
+
+func (g *worldGuest) Glob(context.Context, string, string, int, guestapi.FileOptions) (*guestapi.GlobResponse, error) {
+	return &guestapi.GlobResponse{}, nil
+}

@@ -13,9 +13,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/contexts"
 	"github.com/glovebox-dev/glovebox/internal/guest/files"
+	"github.com/glovebox-dev/glovebox/internal/guest/lease"
 	"github.com/glovebox-dev/glovebox/internal/guest/picture"
 	"github.com/glovebox-dev/glovebox/internal/guest/process"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
+	"github.com/glovebox-dev/glovebox/internal/guest/sudo"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
@@ -55,6 +57,11 @@ type Config struct {
 	// interpreter, such as 127.0.0.1:49999. If it is empty, there is none. It is
 	// for a guest with a loopback of its own.
 	Interpreter string
+	// Sudo has the command sudo, which exists from the first request on that comes
+	// from a client of E2B's protocol.
+	Sudo sudo.Config
+	// Lease, if not nil, is served. The caller ends the guest when it is over.
+	Lease *lease.Lease
 	// Workspaces, if not nil, serves the workspaces that this guest keeps. It is
 	// for a guest that runs no programs.
 	Workspaces http.Handler
@@ -83,6 +90,7 @@ type Guest struct {
 	files     *files.Server
 	server    *http.Server
 	inside    *inside
+	sudo      *sudo.Server
 }
 
 // New makes the process a guest: from now on it adopts orphans and reaps every
@@ -109,15 +117,19 @@ func New(cfg Config) (*Guest, error) {
 		processes:   processes,
 		files:       files.New(accounts, previews.Preview, cfg.WorkDir != ""),
 		inside:      &inside{address: cfg.Interpreter},
+		sudo:        sudo.New(cfg.Sudo, accounts, processes),
 	}
 	mux := http.NewServeMux()
 	g.routes(mux, cfg.Workspaces)
 	g.processes.Routes(mux)
 	g.files.Routes(mux)
+	if cfg.Lease != nil {
+		cfg.Lease.Routes(mux)
+	}
 	previews.Routes(mux, accounts)
 	contexts.New(accounts, processes, previews.Preview, cfg.AsSelf).Routes(mux)
 	g.server = &http.Server{
-		Handler:        g.inside.watch(mux),
+		Handler:        g.watch(mux),
 		Protocols:      new(http.Protocols),
 		MaxHeaderBytes: 64 << 10,
 		ErrorLog:       log.New(io.Discard, "", 0),
@@ -132,6 +144,19 @@ func New(cfg Config) (*Guest, error) {
 	g.server.Protocols.SetUnencryptedHTTP2(true)
 	go g.server.Serve(g.queue)
 	return g, nil
+}
+
+// watch returns the guest's handler. At requests of clients of E2B's protocol, it
+// makes what programs in E2B's sandboxes have.
+func (g *Guest) watch(next http.Handler) http.Handler {
+	g.inside.handler = next
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !rpc.Extended(r) {
+			g.inside.listen()
+			g.sudo.Enable()
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // routes adds the paths that the guest serves by itself.
@@ -176,6 +201,7 @@ func readyThreads(n int) {
 func (g *Guest) Close() error {
 	g.server.Close()
 	g.inside.close()
+	g.sudo.Close()
 	g.files.Close()
 	return g.processes.Close()
 }

@@ -34,26 +34,12 @@ type inside struct {
 	closed bool
 }
 
-// watch returns the guest's handler, which makes in listen when it is time.
-func (in *inside) watch(next http.Handler) http.Handler {
-	in.handler = next
-	if in.address == "" {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !rpc.Extended(r) {
-			in.listen()
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // listen begins to serve, unless it has begun. If a program has the port, the next
 // request of a client of E2B's protocol tries again.
 func (in *inside) listen() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.server != nil || in.closed {
+	if in.address == "" || in.server != nil || in.closed {
 		return
 	}
 	l, err := net.Listen("tcp4", in.address)

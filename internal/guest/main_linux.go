@@ -5,9 +5,24 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/picture"
+	"github.com/glovebox-dev/glovebox/internal/guest/sudo"
 )
+
+// Run is [Main] with the program's name first in argv. By the name "sudo", it is that
+// command.
+func Run(argv []string) int {
+	if IsSudo(argv) {
+		return sudo.Main(sudo.DefaultSocket, argv[1:])
+	}
+	return Main(argv[1:])
+}
+
+// IsSudo reports whether the arguments are those of the command sudo, whose file is
+// a link to the guest's program.
+func IsSudo(argv []string) bool { return filepath.Base(argv[0]) == sudo.Name }
 
 // Main is the guest's program; args are without the program's name. It returns
 // the exit status. The commands are:
@@ -31,6 +46,8 @@ import (
 //	--self                   run everything as the guest's own user
 //	--stdio                  serve standard input and output as a connection
 //	--leased                 with --stdio, end when that connection ends
+//	--lease DURATION         take leases, and end when the lease is over; end after
+//	                         this time if no lease comes, unless it is 0
 //	--threads N              threads to make at the start
 //	--nofile N               the limit on open files of a process; no core dumps
 //	--image-env              give programs the guest's own environment
@@ -39,6 +56,8 @@ import (
 //	--no-setid               let no file get a set-user-ID or set-group-ID bit
 //	--interpreter ADDRESS    serve E2B's code interpreter to programs there
 //	--workspaces DIR         serve the workspaces in this directory
+//	--sudo DIR               make the command sudo there for clients of E2B's protocol
+//	--sudo-socket PATH       the socket of that command
 //
 // On the connection of --stdio the other end speaks first. Serve ends at SIGTERM
 // or SIGINT, and kills all processes that it started.

@@ -9,11 +9,14 @@ import (
 	"os/signal"
 	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/lease"
 	"github.com/glovebox-dev/glovebox/internal/guest/process"
+	"github.com/glovebox-dev/glovebox/internal/guest/sudo"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
@@ -47,6 +50,11 @@ func parseOrder(args []string) (*order, error) {
 	fs.BoolVar(&o.AsSelf, "self", false, "run everything as the guest's own user")
 	fs.BoolVar(&o.stdio, "stdio", false, "serve the standard input and output as a connection")
 	fs.BoolVar(&o.leased, "leased", false, "end when the standard input does")
+	fs.Func("lease", "take leases; how long to stay without one", func(s string) error {
+		unheld, err := time.ParseDuration(s)
+		o.Lease = lease.New(unheld)
+		return err
+	})
 	fs.IntVar(&o.Threads, "threads", 0, "threads to have from the start")
 	fs.Uint64Var(&o.openFiles, "nofile", 0, "limit on the open files of each process")
 	fs.BoolVar(&o.noSetID, "no-setid", false, "let no file get the bits that make a program run as its owner")
@@ -54,6 +62,8 @@ func parseOrder(args []string) (*order, error) {
 	fs.StringVar(&o.ImageUser, "image-user", "", "the user that the image names for programs")
 	fs.StringVar(&o.ImageDir, "image-dir", "", "where the image says programs start")
 	fs.StringVar(&o.Interpreter, "interpreter", "", "address at which programs find the code interpreter")
+	fs.StringVar(&o.Sudo.Dir, "sudo", "", "directory in which to make the command sudo")
+	fs.StringVar(&o.Sudo.Socket, "sudo-socket", sudo.DefaultSocket, "the Unix socket of the command sudo")
 	fs.StringVar(&o.workspaces, "workspaces", "", "directory of workspaces to serve")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -111,10 +121,17 @@ func serve(args []string) error {
 			}
 		}()
 	}
+	var over <-chan struct{}
+	if o.Lease != nil {
+		over = o.Lease.Over()
+	}
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(l) }()
 	select {
 	case <-ended:
+		l.Close()
+		return g.Close()
+	case <-over:
 		l.Close()
 		return g.Close()
 	case <-stop:

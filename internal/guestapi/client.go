@@ -286,7 +286,7 @@ func answered(ctx context.Context, op string, resp *http.Response) error {
 		Message string          `json:"message"`
 	}
 	if json.Unmarshal(body, &e) != nil {
-		return sandbox.Errorf(kindOfStatus(resp.StatusCode), "%s: HTTP status %d", op, resp.StatusCode)
+		return sandbox.Errorf(kindOfStatus(resp.StatusCode), "%s: %w", op, &statusError{resp.StatusCode})
 	}
 	kind := kindOfStatus(resp.StatusCode)
 	var code Code

@@ -19,6 +19,10 @@ const (
 	HeaderTimeout         = "Connect-Timeout-Ms"
 )
 
+// MaxTimeoutMillis is the longest timeout in Connect's protocol, which has ten
+// digits: 115 days. A program without a timeout has none in its request.
+const MaxTimeoutMillis = 9_999_999_999
+
 // HeaderExtensions, with any value, asks for extensions of E2B's protocol in
 // answers. Without it an answer has only E2B's fields, because some of E2B's
 // clients reject unknown fields.

@@ -1,6 +1,10 @@
 package guestapi
 
-import "time"
+import (
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
 
 // The procedures of the filesystem service, as URL paths.
 const (
@@ -81,6 +85,23 @@ type Entry struct {
 	// Metadata are the extended attributes below "user.e2b.", for clients that do
 	// not ask for extensions.
 	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// File returns the entry as callers of a sandbox see it.
+func (e *Entry) File() sandbox.File {
+	f := sandbox.File{
+		Path: e.Path, Type: sandbox.TypeOther, Size: e.Size, Mode: e.Permissions, Owner: e.Owner,
+		Modified: e.ModifiedTime, Target: e.SymlinkTarget,
+	}
+	switch e.Type {
+	case TypeFile:
+		f.Type = sandbox.TypeFile
+	case TypeDirectory:
+		f.Type = sandbox.TypeDirectory
+	case TypeSymlink:
+		f.Type = sandbox.TypeSymlink
+	}
+	return f
 }
 
 // PathRequest is the body of Stat, MakeDir and Remove. Remove of a missing file

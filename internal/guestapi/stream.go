@@ -42,9 +42,9 @@ func (c *Client) open(ctx context.Context, op, procedure, user string, timeout t
 	}
 	req.Header.Set("Content-Type", ContentTypeStream)
 	req.Header.Set(HeaderProtocolVersion, "1")
-	if timeout > 0 {
-		// The header has ten digits at most; that is 115 days.
-		ms := min(max(timeout.Milliseconds(), 1), 9_999_999_999)
+	// The header has ten digits at most; that is 115 days. A longer timeout is none
+	// for the guest.
+	if ms := max(timeout.Milliseconds(), 1); timeout > 0 && ms <= MaxTimeoutMillis {
 		req.Header.Set(HeaderTimeout, strconv.FormatInt(ms, 10))
 	}
 	resp, err := c.do(op, req)

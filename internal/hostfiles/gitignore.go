@@ -2,9 +2,11 @@ package hostfiles
 
 import (
 	"io"
+	"math"
 	"path"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/glob"
 	"github.com/glovebox-dev/glovebox/internal/safepath"
 )
 
@@ -17,14 +19,10 @@ type ignoring struct {
 	skipped []string // ignored directories
 }
 
-// An ignoreRule is a line of a .gitignore file. The parts of its pattern are
-// those between slashes.
+// An ignoreRule is a rule of the .gitignore file in the directory base.
 type ignoreRule struct {
-	base     string // the directory of the .gitignore file
-	parts    []string
-	anchored bool
-	dirOnly  bool
-	negated  bool
+	base string
+	glob.Rule
 }
 
 // maxIgnore bounds the size of a .gitignore file, in bytes.
@@ -42,50 +40,10 @@ func (g *ignoring) read(tree *safepath.Dir, dir string) {
 	if err != nil {
 		return
 	}
-	for line := range strings.SplitSeq(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
-		if r, ok := parseIgnore(dir, strings.TrimSuffix(line, "\r")); ok {
-			g.rules = append(g.rules, r)
-		}
+	rules, _ := glob.ParseRules(string(text), math.MaxInt)
+	for _, r := range rules {
+		g.rules = append(g.rules, ignoreRule{dir, r})
 	}
-}
-
-func parseIgnore(base, line string) (ignoreRule, bool) {
-	r := ignoreRule{base: base}
-	if strings.HasPrefix(line, "#") {
-		return r, false
-	}
-	line = trimBlanks(line)
-	line, r.negated = strings.CutPrefix(line, "!")
-	line, r.dirOnly = strings.CutSuffix(line, "/")
-	r.anchored = strings.Contains(line, "/")
-	line = strings.TrimPrefix(line, "/")
-	if line == "" {
-		return r, false
-	}
-	r.parts = strings.Split(line, "/")
-	for i, part := range r.parts {
-		if len(part) > 1 && strings.Trim(part, "*") == "" {
-			r.parts[i] = "**"
-		}
-	}
-	if last := len(r.parts) - 1; r.anchored && r.parts[last] == "**" {
-		r.parts = append(r.parts, "*") // at the end, ** does not match the directory itself
-	}
-	return r, true
-}
-
-// trimBlanks removes the blanks at the end of a line, except an escaped blank.
-func trimBlanks(line string) string {
-	end := 0
-	for i := 0; i < len(line); i++ {
-		if line[i] == '\\' {
-			i++
-			end = i + 1
-		} else if line[i] != ' ' {
-			end = i + 1
-		}
-	}
-	return line[:min(end, len(line))]
 }
 
 // ignores reports whether a file is ignored. The caller must ask for a directory
@@ -102,7 +60,7 @@ func (g *ignoring) ignores(name string, isDir bool) bool {
 	out := false
 	for _, r := range g.rules {
 		if r.fits(name, isDir) {
-			out = !r.negated
+			out = !r.Negated()
 		}
 	}
 	if out = out || path.Base(name) == ".git"; out && isDir {
@@ -111,10 +69,7 @@ func (g *ignoring) ignores(name string, isDir bool) bool {
 	return out
 }
 
-func (r ignoreRule) fits(name string, isDir bool) bool {
-	if r.dirOnly && !isDir {
-		return false
-	}
+func (r *ignoreRule) fits(name string, isDir bool) bool {
 	if r.base != "." {
 		rest, ok := strings.CutPrefix(name, r.base+"/")
 		if !ok {
@@ -122,8 +77,5 @@ func (r ignoreRule) fits(name string, isDir bool) bool {
 		}
 		name = rest
 	}
-	if !r.anchored {
-		return matchPart(r.parts[0], path.Base(name))
-	}
-	return matchParts(r.parts, strings.Split(name, "/"))
+	return r.Matches(name, isDir)
 }

@@ -86,6 +86,37 @@ func (e countedEngine) ListFiles(ctx context.Context, p sandbox.Principal, id, p
 	return files, more, err
 }
 
+// GlobFiles counts the list as ListFiles does.
+func (e countedEngine) GlobFiles(ctx context.Context, p sandbox.Principal, id, path, glob string, depth int) (l sandbox.Listing, err error) {
+	err = e.load(ctx, p, func() (size int64, err error) {
+		l, err = e.Engine.GlobFiles(ctx, p, id, path, glob, depth)
+		for _, f := range l.Files {
+			size += fileCost + int64(len(f.Path)+len(f.Target))
+		}
+		return size, err
+	})
+	return l, err
+}
+
+// lineCost is the memory that a line of a search takes beside its text, in bytes.
+const lineCost = 64
+
+// SearchFiles counts the lines after reading, as Results does.
+func (e countedEngine) SearchFiles(ctx context.Context, p sandbox.Principal, id string, r sandbox.SearchRequest) (f sandbox.Found, err error) {
+	err = e.load(ctx, p, func() (size int64, err error) {
+		f, err = e.Engine.SearchFiles(ctx, p, id, r)
+		for _, file := range f.Files {
+			// The text of the answer has the path in each line.
+			size += int64(len(file.Path))
+			for _, line := range file.Lines {
+				size += int64(len(line.Text) + 4*min(len(file.Path), maxShownPath) + lineCost)
+			}
+		}
+		return size, err
+	})
+	return f, err
+}
+
 // load reads content whose size is known only after reading, and then counts it.
 func (e countedEngine) load(ctx context.Context, p sandbox.Principal, read func() (size int64, err error)) error {
 	held := ledger.Of(ctx)

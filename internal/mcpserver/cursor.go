@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/argument"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -19,7 +20,7 @@ func parseCursor(text string) (answer.Cursor, error) {
 	stdout, err := strconv.ParseUint(first, 10, 63)
 	stderr, stderrErr := strconv.ParseUint(second, 10, 63)
 	if !ok || err != nil || stderrErr != nil {
-		return answer.Cursor{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "after: %s is not a cursor", show(text)),
+		return answer.Cursor{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "after: %s is not a cursor", argument.Show(text)),
 			"give the cursor of a result of this run, as it is")
 	}
 	return answer.Cursor{Stdout: int64(stdout), Stderr: int64(stderr)}, nil

@@ -24,6 +24,10 @@ type Engine interface {
 	// Start returns as soon as the run exists. Without a SandboxID it makes a
 	// sandbox for the run.
 	Start(ctx context.Context, p sandbox.Principal, r sandbox.RunRequest) (sandbox.Run, error)
+	// KeyedRun returns the identifier of the run that p began with a key. The error
+	// wraps [sandbox.NotFound] if there is none, and [sandbox.Conflict] if it was for
+	// another request.
+	KeyedRun(ctx context.Context, p sandbox.Principal, key sandbox.RunKey) (string, error)
 	// Install starts a run that installs packages. It fails at once if the
 	// network policy does not allow that.
 	Install(ctx context.Context, p sandbox.Principal, r sandbox.PackagesRequest) (sandbox.Run, error)
@@ -37,6 +41,11 @@ type Engine interface {
 	// Wait returns when the run has finished or ctx ends. If ctx ends, it returns
 	// the run in its current state and ctx's error.
 	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	// WaitReady returns a service when it is ready or has finished, and otherwise is
+	// like Wait. Services returns the services of a sandbox whose runs are in
+	// progress.
+	WaitReady(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	Services(ctx context.Context, p sandbox.Principal, sandboxID string) ([]sandbox.Run, error)
 	// Follow calls emit with the run's output from the beginning, as it arrives.
 	// It returns when the run has finished, ctx ends or emit returns an error.
 	Follow(ctx context.Context, p sandbox.Principal, runID string, emit func(stream sandbox.StreamName, data []byte) error) error
@@ -54,6 +63,9 @@ type Engine interface {
 	StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
 	// Runs returns the last limit runs of a sandbox, oldest first.
 	Runs(ctx context.Context, p sandbox.Principal, sandboxID string, limit int) ([]sandbox.Run, error)
+	// LastRuns returns the last limit runs of the principal in all sandboxes, newest
+	// first.
+	LastRuns(ctx context.Context, p sandbox.Principal, limit int) ([]sandbox.ListedRun, error)
 	// SendInput writes to the standard input of a run that was started with
 	// KeepStdin. If eof is set, it then closes the input.
 	SendInput(ctx context.Context, p sandbox.Principal, runID string, data []byte, eof bool) error
@@ -67,6 +79,12 @@ type Engine interface {
 	// ListFiles lists a directory to a depth, and reports whether the list was
 	// cut short.
 	ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, more bool, err error)
+	// EditFile makes all edits of a file, or none. It fails with [sandbox.Conflict]
+	// if a program changed the file meanwhile.
+	EditFile(ctx context.Context, p sandbox.Principal, id, path string, edits []sandbox.Edit) (sandbox.Edited, error)
+	SearchFiles(ctx context.Context, p sandbox.Principal, id string, r sandbox.SearchRequest) (sandbox.Found, error)
+	// GlobFiles lists the files that match a glob; depth 0 is every level.
+	GlobFiles(ctx context.Context, p sandbox.Principal, id, path, glob string, depth int) (sandbox.Listing, error)
 
 	// Workspaces lists the workspaces with their last measured sizes, and
 	// Workspace measures one now. DeleteWorkspace fails with [sandbox.Conflict]

@@ -13,9 +13,12 @@ import (
 
 type fakeRun struct {
 	owner sandbox.Principal
-	stop  chan struct{}
-	once  sync.Once
-	done  chan struct{}
+
+	language, program string
+
+	stop chan struct{}
+	once sync.Once
+	done chan struct{}
 
 	mu      sync.Mutex
 	run     sandbox.Run

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type fakeEngine struct {
 	sandboxes map[string]*fakeSandbox
 	runs      map[string]*fakeRun
 	requests  []sandbox.RunRequest
+	keyed     map[string]keyedRun // by principal and hash of the key
 	creates   []sandbox.CreateRequest
 	stops     int          // calls of StopRun that stopped something
 	waiting   atomic.Int64 // calls of Wait in progress
@@ -53,7 +55,26 @@ type chunk struct {
 }
 
 func newFakeEngine() *fakeEngine {
-	return &fakeEngine{sandboxes: map[string]*fakeSandbox{}, runs: map[string]*fakeRun{}}
+	return &fakeEngine{sandboxes: map[string]*fakeSandbox{}, runs: map[string]*fakeRun{}, keyed: map[string]keyedRun{}}
+}
+
+// A keyedRun is the run of a request with a key.
+type keyedRun struct {
+	id      string
+	request [32]byte
+}
+
+func (e *fakeEngine) KeyedRun(_ context.Context, p sandbox.Principal, key sandbox.RunKey) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r, ok := e.keyed[string(p)+string(key.Hash[:])]
+	switch {
+	case !ok:
+		return "", sandbox.Errorf(sandbox.NotFound, "no run has this key")
+	case r.request != key.Request:
+		return "", sandbox.Errorf(sandbox.Conflict, "idempotency_key: a call with other arguments had this key")
+	}
+	return r.id, nil
 }
 
 // close stops every run and waits for it.
@@ -193,15 +214,22 @@ func (e *fakeEngine) Start(ctx context.Context, p sandbox.Principal, r sandbox.R
 	}
 	run := &fakeRun{
 		owner: p, stop: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
-		run:   sandbox.Run{ID: sandbox.NewRunID(), SandboxID: r.SandboxID, Status: sandbox.RunRunning, Started: time.Now()},
-		log:   map[sandbox.StreamName][]byte{},
+		run:      sandbox.Run{ID: sandbox.NewRunID(), SandboxID: r.SandboxID, Status: sandbox.RunRunning, Started: time.Now()},
+		log:      map[sandbox.StreamName][]byte{},
+		language: r.Language, program: script,
 		input: r.Stdin, eof: !r.KeepStdin, keep: r.KeepStdin,
+	}
+	if s := r.Service; s != nil {
+		run.run.Service = &sandbox.Service{Name: s.Name, State: sandbox.ServiceRunning, Restart: s.Restart}
 	}
 	if r.Context != "" {
 		run.run.Context = &sandbox.RunContext{Name: r.Context, Language: "python", Count: 1}
 	}
 	e.mu.Lock()
 	e.runs[run.run.ID] = run
+	if r.Key != nil {
+		e.keyed[string(p)+string(r.Key.Hash[:])] = keyedRun{run.run.ID, r.Key.Request}
+	}
 	e.mu.Unlock()
 	e.wg.Go(func() { run.play(script) })
 	return run.get(), nil
@@ -299,6 +327,20 @@ func (e *fakeEngine) Wait(ctx context.Context, p sandbox.Principal, id string) (
 	case <-ctx.Done():
 		return r.get(), ctx.Err()
 	}
+}
+
+// WaitReady finds every service ready.
+func (e *fakeEngine) WaitReady(ctx context.Context, p sandbox.Principal, id string) (sandbox.Run, error) {
+	r, err := e.findRun(p, id)
+	if err == nil && r.get().Service != nil {
+		return r.get(), nil
+	}
+	return e.Wait(ctx, p, id)
+}
+
+func (e *fakeEngine) Services(ctx context.Context, p sandbox.Principal, id string) ([]sandbox.Run, error) {
+	runs, err := e.Runs(ctx, p, id, 1000)
+	return slices.DeleteFunc(runs, func(r sandbox.Run) bool { return r.Service == nil || r.Status == sandbox.RunFinished }), err
 }
 
 func (e *fakeEngine) Follow(ctx context.Context, p sandbox.Principal, id string, emit func(sandbox.StreamName, []byte) error) error {
@@ -472,6 +514,19 @@ func (e *fakeEngine) Runs(_ context.Context, p sandbox.Principal, id string, lim
 	return runs[max(0, len(runs)-limit):], nil
 }
 
+func (e *fakeEngine) LastRuns(_ context.Context, p sandbox.Principal, limit int) ([]sandbox.ListedRun, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	runs := []sandbox.ListedRun{}
+	for _, r := range e.runs {
+		if r.owner == p {
+			runs = append(runs, sandbox.ListedRun{Run: r.get(), Language: r.language, Program: r.program})
+		}
+	}
+	slices.SortFunc(runs, func(a, b sandbox.ListedRun) int { return b.Started.Compare(a.Started) })
+	return runs[:min(len(runs), limit)], nil
+}
+
 func (e *fakeEngine) ListFiles(_ context.Context, p sandbox.Principal, id, dir string, _ int) ([]sandbox.File, bool, error) {
 	sb, err := e.find(p, id)
 	if err != nil {
@@ -487,6 +542,67 @@ func (e *fakeEngine) ListFiles(_ context.Context, p sandbox.Principal, id, dir s
 	}
 	slices.SortFunc(files, func(a, b sandbox.File) int { return strings.Compare(a.Path, b.Path) })
 	return files, false, nil
+}
+
+// EditFile makes edits that apply once.
+func (e *fakeEngine) EditFile(_ context.Context, p sandbox.Principal, id, name string, edits []sandbox.Edit) (sandbox.Edited, error) {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return sandbox.Edited{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	text := string(sb.files[absolute(name)])
+	var done sandbox.Edited
+	for i, edit := range edits {
+		n := strings.Count(text, edit.Old)
+		if n == 0 || n > 1 && !edit.All {
+			return done, sandbox.Errorf(sandbox.Invalid, "edits[%d]: old_string: %d matches", i, n)
+		}
+		text = strings.ReplaceAll(text, edit.Old, edit.New)
+		done.Replacements += n
+		done.Lines = append(done.Lines, 1)
+	}
+	sb.files[absolute(name)] = []byte(text)
+	done.Size = int64(len(text))
+	return done, nil
+}
+
+// SearchFiles finds a text, and has omitted as many lines as it found.
+func (e *fakeEngine) SearchFiles(_ context.Context, p sandbox.Principal, id string, r sandbox.SearchRequest) (sandbox.Found, error) {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return sandbox.Found{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var f sandbox.Found
+	for _, name := range slices.Sorted(maps.Keys(sb.files)) {
+		f.Searched++
+		for i, line := range strings.Split(string(sb.files[name]), "\n") {
+			if strings.Contains(line, r.Pattern) {
+				f.Matches += 2
+				f.Omitted++
+				f.MatchedFiles++
+				f.Files = append(f.Files, sandbox.FoundFile{Path: name, Lines: []sandbox.FoundLine{{Line: i + 1, Text: line, Match: true}}})
+			}
+		}
+	}
+	if r.Glob == "slow" {
+		f.Cut = sandbox.Cut{Incomplete: true, Reason: "the time for a search has passed", At: "/data/x"}
+	}
+	return f, nil
+}
+
+func (e *fakeEngine) GlobFiles(ctx context.Context, p sandbox.Principal, id, dir, glob string, _ int) (sandbox.Listing, error) {
+	files, _, err := e.ListFiles(ctx, p, id, dir, 1)
+	l := sandbox.Listing{Omitted: 3}
+	for _, f := range files {
+		if ok, _ := path.Match(glob, path.Base(f.Path)); ok {
+			l.Files = append(l.Files, f)
+		}
+	}
+	return l, err
 }
 
 func absolute(name string) string {

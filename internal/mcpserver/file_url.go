@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/argument"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -37,7 +38,7 @@ func workspacePath(p string) (string, error) {
 	}
 	name, ok := strings.CutPrefix(path.Clean(p), sandbox.WorkDir+"/")
 	if !ok {
-		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "path: %s is not in the workspace", show(p)),
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "path: %s is not in the workspace", argument.Show(p)),
 			"only files below %s have URLs", sandbox.WorkDir)
 	}
 	return name, nil

@@ -179,3 +179,50 @@ func TestListedNames(t *testing.T) {
 		t.Errorf("the text is %q, want %q", text(res), want)
 	}
 }
+
+func TestEditFile(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	id := structured[struct {
+		SandboxID string `json:"sandbox_id"`
+	}](t, callTool(t, cs, "write_file", args{"path": "f", "content": "a b b\n"})).SandboxID
+	edit := func(a args) args { a["sandbox_id"], a["path"] = id, "f"; return a }
+	for _, tt := range []struct {
+		args    args
+		isError bool
+		want    string
+	}{
+		{edit(args{"old_string": "a", "new_string": ""}), false, "edited f: 1 replacement, 5 bytes, at line 1"},
+		{edit(args{"edits": []any{args{"old_string": "b", "new_string": "c", "replace_all": true}, args{"old_string": "\n", "new_string": "d"}}}), false, "edited f: 3 replacements, 5 bytes, at line 1, 1"},
+		{edit(args{"old_string": "x", "new_string": ""}), true, "old_string: 0 matches"},
+		{edit(args{"new_string": ""}), true, "old_string: missing"},
+		{edit(args{"old_string": "x"}), true, "new_string: missing"},
+		{edit(args{"old_string": "x", "edits": []any{args{"old_string": "c", "new_string": "d"}}}), true, "edits: given beside old_string"},
+		{edit(args{"edits": []any{args{"old_string": "c"}}}), true, "edits[0].new_string: missing"},
+		{edit(args{"edits": []any{args{"old_string": "c", "new_string": 1}}}), true, "edits[0].new_string: 1 is not a string"},
+		{edit(args{"edits": []any{args{"old": "c"}}}), true, "edits[0].old: there is no such property"},
+		{edit(args{"edits": "c"}), true, `edits: "c" is not an array of which each item is an object of new_string, old_string and replace_all`},
+	} {
+		res := callTool(t, cs, "edit_file", tt.args)
+		if got := text(res); res.IsError != tt.isError || !strings.Contains(got, tt.want) {
+			t.Errorf("%v: %v, %q; want %q", tt.args, res.IsError, got, tt.want)
+		}
+	}
+	callTool(t, cs, "write_file", args{"sandbox_id": id, "path": "g.txt", "content": "one\nneedle 2\n"})
+	for _, tt := range []struct {
+		tool string
+		args args
+		want string
+	}{
+		{"search_files", args{"pattern": "needle"}, "/data/g.txt:2: needle 2\n[2 matching lines in 1 of 2 files; 1 matching lines are not shown: use a narrower path, glob or pattern]"},
+		{"search_files", args{"pattern": "none"}, "[0 matching lines in 0 of 2 files]"},
+		{"search_files", args{"pattern": "none", "glob": "slow"}, "[0 matching lines in 0 of 2 files; the time for a search has passed, and nothing after /data/x was looked at: use a narrower path, glob or pattern]"},
+		{"list_files", args{"glob": "*.txt"}, "/data/g.txt\n[there are more: 3 files are not shown: use a narrower path, glob or pattern]"},
+		{"search_files", args{"pattern": "x", "max_results": 1001}, "max_results: 1001 is not an integer from 1 to 1000"},
+	} {
+		tt.args["sandbox_id"] = id
+		if got := text(callTool(t, cs, tt.tool, tt.args)); !strings.Contains(got, tt.want) {
+			t.Errorf("%s %v: %q, want %q", tt.tool, tt.args, got, tt.want)
+		}
+	}
+}

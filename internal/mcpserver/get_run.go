@@ -15,7 +15,7 @@ import (
 
 func (s *Server) getRun() tool {
 	type arguments struct {
-		RunID  string             `json:"run_id"`
+		RunID  string             `json:"run_id,omitempty" jsonschema:"default: list your last runs"`
 		Wait   int                `json:"wait_seconds,omitempty" jsonschema:"wait so long for the end; default 0"`
 		Stream sandbox.StreamName `json:"stream,omitempty" jsonschema:"page through this one"`
 		Offset *int64             `json:"offset,omitempty" jsonschema:"in bytes"`
@@ -26,7 +26,7 @@ func (s *Server) getRun() tool {
 	return takes(tool{
 		name:        "get_run",
 		title:       "Look at a run",
-		description: "Wait for a run, or page through or search its whole output.",
+		description: "Wait for a run, page through or search its whole output, or list runs.",
 		output:      runOutput,
 		untold:      true,
 		main:        true,
@@ -39,6 +39,12 @@ func (s *Server) getRun() tool {
 		"offset":       atLeast(0),
 		"limit":        between(256, 1048576),
 	}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		if in.RunID == "" {
+			if in != (arguments{}) {
+				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "run_id: the other arguments need it"), "without arguments, get_run lists your last runs")
+			}
+			return s.listRuns(ctx, c)
+		}
 		var lines *regexp.Regexp
 		if in.Grep != "" {
 			var err error
@@ -58,7 +64,7 @@ func (s *Server) getRun() tool {
 		}
 		paged := in.Stream != "" || in.Offset != nil || lines != nil
 		waits := s.patience(c, &in.Wait)
-		run, err := s.wait(ctx, c, in.RunID, waits.time)
+		run, err := s.wait(ctx, c, in.RunID, waits)
 		if err != nil {
 			return nil, err
 		}
@@ -97,3 +103,18 @@ func (s *Server) getRun() tool {
 		return s.render(res)
 	})
 }
+
+// listRuns returns the runs in progress and the last others of the caller, so that a
+// model finds a run whose answer was lost.
+func (s *Server) listRuns(ctx context.Context, c call) (*mcp.CallToolResult, error) {
+	runs, err := s.engine.LastRuns(ctx, c.principal, maxRunsLooked)
+	if err != nil {
+		return nil, err
+	}
+	list := answer.NewRunList(runs)
+	list.Rename(s.renamer.text)
+	return answer.New(list, list.Text())
+}
+
+// maxRunsLooked bounds the runs among which a list looks for those in progress.
+const maxRunsLooked = 100

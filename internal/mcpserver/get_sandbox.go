@@ -21,7 +21,7 @@ func (s *Server) getSandbox() tool {
 	return takes(tool{
 		name:        "get_sandbox",
 		title:       "Look at a sandbox",
-		description: "Returns a sandbox's state, contexts, last runs, limits, when it stops and its receipt.",
+		description: "Returns a sandbox's state, services, contexts, last runs, limits, when it stops and its receipt.",
 		output:      sandboxOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,
@@ -39,6 +39,9 @@ func (s *Server) getSandbox() tool {
 			if err != nil && !errors.Is(err, sandbox.Conflict) && !errors.Is(err, sandbox.Unavailable) {
 				return nil, err
 			}
+		}
+		if r.Services, err = s.engine.Services(ctx, c.principal, sb.ID); err != nil {
+			return nil, err
 		}
 		runs, err := s.engine.Runs(ctx, c.principal, sb.ID, shownRuns)
 		if err != nil {

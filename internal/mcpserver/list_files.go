@@ -22,7 +22,8 @@ func (s *Server) listFiles() tool {
 	type arguments struct {
 		SandboxID string `json:"sandbox_id"`
 		Path      string `json:"path,omitempty" jsonschema:"default /data"`
-		Depth     int    `json:"depth,omitempty" jsonschema:"default 1"`
+		Depth     int    `json:"depth,omitempty" jsonschema:"default 1; with glob all"`
+		Glob      string `json:"glob,omitempty" jsonschema:"like **/*.go"`
 	}
 	type list struct {
 		Path      string         `json:"path"`
@@ -40,7 +41,18 @@ func (s *Server) listFiles() tool {
 		readOnly:    true,
 	}, limits{"depth": between(1, 32)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		path := cmp.Or(in.Path, sandbox.WorkDir)
-		files, more, err := s.engine.ListFiles(ctx, c.principal, in.SandboxID, path, cmp.Or(in.Depth, 1))
+		var files []sandbox.File
+		var more bool
+		var err error
+		further := furtherDown
+		if in.Glob == "" {
+			files, more, err = s.engine.ListFiles(ctx, c.principal, in.SandboxID, path, cmp.Or(in.Depth, 1))
+		} else {
+			var l sandbox.Listing
+			l, err = s.engine.GlobFiles(ctx, c.principal, in.SandboxID, path, in.Glob, in.Depth)
+			files, more = l.Files, l.Omitted > 0 || l.Incomplete
+			further = omitted(l.Omitted, "files", l.Cut)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -58,8 +70,10 @@ func (s *Server) listFiles() tool {
 		}
 		switch {
 		case more:
-			b.WriteString("[there are more: " + furtherDown + "]")
-			next = furtherDown
+			b.WriteString("[there are more: " + further + "]")
+			next = further
+		case len(files) == 0 && in.Glob != "":
+			fmt.Fprintf(&b, "[no file below %s matches]", answer.ShownName(path))
 		case len(files) == 0:
 			fmt.Fprintf(&b, "[%s is empty]", answer.ShownName(path))
 		}

@@ -9,8 +9,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/argument"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/lost"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/notices"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -27,10 +29,14 @@ func New(o Options) (*Server, error) {
 	s := &Server{engine: countedEngine{o.Engine, o.Shares.Searches}, shares: o.Shares, log: o.Log, opts: o}
 	s.renamer = newRenamer(o.ToolPrefix, s.tools())
 	s.watch = newWatcher(s)
+	s.notices = notices.New(s.engine, o.Log)
 	s.grace = lost.Grace{Time: o.Grace, Log: o.Log, Stop: func(ctx context.Context, p sandbox.Principal, runID string) error {
 		_, err := s.engine.StopRun(ctx, p, runID)
 		return err
 	}}
+	s.keptKeys.Past = func(ctx context.Context, p sandbox.Principal, key, call string) (string, error) {
+		return s.engine.KeyedRun(ctx, p, *runKey(key, call))
+	}
 	self := &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: o.Version}
 	if p := o.Profile; p != nil {
 		self.Name, self.Version = p.ServerName, p.ServerVersion
@@ -49,6 +55,7 @@ func New(o Options) (*Server, error) {
 		s.addProfileResources(o.Profile)
 	} else {
 		s.addResources()
+		s.addPrompts()
 		if err := s.addTasks(); err != nil {
 			return nil, err
 		}
@@ -56,11 +63,11 @@ func New(o Options) (*Server, error) {
 			o.Extension.Add(s.mcp)
 		}
 	}
-	s.mcp.AddReceivingMiddleware(s.filterTools, task.WithSlot)
+	s.mcp.AddReceivingMiddleware(s.filterTools, s.followLevels, task.WithSlot)
 	return s, nil
 }
 
-// addTools registers the tools that Options.Tools and Options.ReadOnly allow.
+// addTools registers the offered tools.
 func (s *Server) addTools() error {
 	all := s.tools()
 	for _, name := range s.opts.Tools {
@@ -70,19 +77,20 @@ func (s *Server) addTools() error {
 				names[i] = t.name
 			}
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "tools: there is no tool %q", name),
-				"the tools are %s", joinWords(names))
+				"the tools are %s", argument.JoinWords(names))
 		}
 	}
-	for _, t := range all {
-		if len(s.opts.Tools) > 0 && !slices.Contains(s.opts.Tools, t.name) {
-			continue
-		}
-		if s.opts.ReadOnly && !t.readOnly {
-			continue
-		}
+	for _, t := range s.offered() {
 		s.mcp.AddTool(t.definition(s.opts.Internet, s.renamer), s.handler(t))
 	}
 	return nil
+}
+
+// offered returns the tools that Options.Tools and Options.ReadOnly allow.
+func (s *Server) offered() []tool {
+	return slices.DeleteFunc(s.tools(), func(t tool) bool {
+		return len(s.opts.Tools) > 0 && !slices.Contains(s.opts.Tools, t.name) || s.opts.ReadOnly && !t.readOnly
+	})
 }
 
 // tools returns every tool, in the order of the documentation.
@@ -93,7 +101,7 @@ func (s *Server) tools() []tool {
 	all := []tool{
 		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
 		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.setNetwork(), s.stopSandbox(),
-		s.writeFile(), s.readFile(), s.listFiles(),
+		s.writeFile(), s.editFile(), s.readFile(), s.listFiles(), s.searchFiles(),
 		s.installPackages(), s.listLanguages(),
 		s.listWorkspaces(), s.deleteWorkspace(),
 	}
@@ -109,8 +117,8 @@ func (s *Server) tools() []tool {
 	return all
 }
 
-// filterTools removes from tools/list the tools that the caller's scopes do not
-// allow, and the output schemas for clients that get no structuredContent.
+// filterTools removes from tools/list and prompts/list the entries that the caller's
+// scopes do not allow, and the output schemas for clients that get no structuredContent.
 func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 	scopes := map[string]auth.Scope{}
 	for _, t := range s.tools() {
@@ -118,6 +126,10 @@ func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
+		id, _ := auth.FromContext(ctx)
+		if list, ok := res.(*mcp.ListPromptsResult); err == nil && ok && s.opts.Profile == nil {
+			hidePrompts(list, id)
+		}
 		list, ok := res.(*mcp.ListToolsResult)
 		if err != nil || !ok {
 			return res, err
@@ -129,7 +141,6 @@ func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 				list.Tools[i] = &without
 			}
 		}
-		id, _ := auth.FromContext(ctx)
 		list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool {
 			scope, ours := scopes[t.Name]
 			return ours && !id.Can(scope)
@@ -157,9 +168,13 @@ func (s *Server) serverOptions() *mcp.ServerOptions {
 		},
 	}
 	o.Capabilities = &mcp.ServerCapabilities{
-		// The sets of tools and resources never change.
+		// The sets of tools, resources and prompts never change.
 		Tools:     &mcp.ToolCapabilities{},
 		Resources: &mcp.ResourceCapabilities{},
+	}
+	if s.opts.Profile == nil {
+		o.Capabilities.Prompts = &mcp.PromptCapabilities{}
+		o.Capabilities.Logging = &mcp.LoggingCapabilities{}
 	}
 	if p := s.opts.Profile; p != nil {
 		o.Instructions = s.renamer.text(p.Instructions)

@@ -81,7 +81,7 @@ func (s *Server) toItsEnd(ctx context.Context, c call, start func() (sandbox.Run
 	run, err := start()
 	for err == nil && run.Status == sandbox.RunRunning {
 		var next sandbox.Run
-		if next, err = s.finish(ctx, c, run.ID, MaxWait, false); err == nil {
+		if next, err = s.finish(ctx, c, run.ID, patience{time: MaxWait}, false); err == nil {
 			run = next
 		}
 	}

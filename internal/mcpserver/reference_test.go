@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/prompts"
 )
 
 // TestReference keeps docs/reference/tools.md in step with what clients get.
@@ -41,6 +42,7 @@ func TestReference(t *testing.T) {
 	want := strings.NewReplacer(
 		"<!-- tools -->\n", strings.TrimPrefix(tools.String(), "\n"),
 		"<!-- resources -->\n", resources.String(),
+		"<!-- prompts -->\n", promptTable(),
 		"<!-- clients -->\n", clientTable(),
 		"<!-- instructions -->\n", "```text\n"+instructions+"\n```\n",
 	).Replace(string(words))
@@ -58,6 +60,24 @@ func TestReference(t *testing.T) {
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("%s is not in step; run this test with -update (-want +got):\n%s", path, diff)
 	}
+}
+
+// promptTable returns the prompts and their arguments.
+func promptTable() string {
+	var b strings.Builder
+	b.WriteString("| prompt | purpose | arguments |\n|---|---|---|\n")
+	for _, p := range prompts.All() {
+		var arguments []string
+		for _, a := range p.Definition.Arguments {
+			text := fmt.Sprintf("`%s`: %s", a.Name, a.Description)
+			if a.Required {
+				text = fmt.Sprintf("`%s` (required): %s", a.Name, a.Description)
+			}
+			arguments = append(arguments, text)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Definition.Name, p.Definition.Description, strings.Join(arguments, "; "))
+	}
+	return b.String()
 }
 
 // clientTable returns the rows of package client.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/argument"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -19,7 +20,7 @@ const resultsTemplate = "run://{id}/results/{number}/{+type}"
 func (s *Server) readResultResource(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
 	rest := strings.TrimPrefix(u.Path, "/results/")
 	number, mime, _ := strings.Cut(rest, "/")
-	none := sandbox.Errorf(sandbox.NotFound, "there is no result %s", show(rest))
+	none := sandbox.Errorf(sandbox.NotFound, "there is no result %s", argument.Show(rest))
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 {
 		return nil, none

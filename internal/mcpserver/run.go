@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -36,7 +37,7 @@ const runOutput = `{"type":"object","properties":{` +
 // runArgs are the arguments that all tools which start a run have in common.
 type runArgs struct {
 	SandboxID string            `json:"sandbox_id,omitempty" jsonschema:"default: a new one, kept while in use"`
-	Timeout   int64             `json:"timeout_seconds,omitempty" jsonschema:"default 30"`
+	Timeout   *int64            `json:"timeout_seconds,omitempty" jsonschema:"default 30; 0: as long as the sandbox"`
 	Wait      *int              `json:"wait_seconds,omitempty" jsonschema:"return after this long with what there is; the run goes on and takes send_input"`
 	Env       map[string]string `json:"env,omitempty"`
 	Budget    int               `json:"output_bytes,omitempty" jsonschema:"most output to return; default 8192"`
@@ -48,9 +49,21 @@ type runArgs struct {
 
 // runLimits are the limits of runArgs.
 var runLimits = limits{
-	"timeout_seconds": atLeast(1),
+	"timeout_seconds": atLeast(0),
 	"wait_seconds":    between(0, 600),
 	"output_bytes":    between(256, 1048576),
+}
+
+// timeout sets the timeout of a run.
+func (a runArgs) timeout(r *sandbox.RunRequest) (err error) {
+	switch {
+	case a.Timeout == nil:
+	case *a.Timeout == 0:
+		r.Timeout = sandbox.Forever
+	default:
+		r.Timeout, err = seconds("timeout_seconds", *a.Timeout)
+	}
+	return err
 }
 
 // start starts a run and waits for it for the time that the caller specified, or
@@ -66,20 +79,23 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	r.SandboxID = a.SandboxID
 	r.New.Image, r.New.Network, r.New.Workspace = a.Image, a.Network, a.Workspace
 	r.Env, r.Plots = a.Env, true
-	timeout, err := seconds("timeout_seconds", a.Timeout)
-	if err != nil {
+	if r.Service != nil {
+		r.Timeout = 0 // that of the call is for its check
+	} else if err := a.timeout(&r); err != nil {
 		return nil, err
 	}
-	r.Timeout = timeout
 	// A caller that sets wait_seconds may come back with input, so keep stdin
 	// open. In all other runs the program reads end of file, and does not hang.
-	r.KeepStdin = a.Wait != nil && r.Stdin == nil
+	r.KeepStdin = a.Wait != nil && r.Stdin == nil && r.Service == nil
 
 	told := func() {}
 	if r.SandboxID == "" {
 		r.New.Progress, told = s.reportFetch(ctx, c, a.Image)
 	}
-	run, again, err := s.startOnce(ctx, c, a.Key, func() (sandbox.Run, error) { return s.engine.Start(ctx, c.principal, r) })
+	run, again, err := s.startOnce(ctx, c, a.Key, func(key *sandbox.RunKey) (sandbox.Run, error) {
+		r.Key = key
+		return s.engine.Start(ctx, c.principal, r)
+	})
 	told()
 	if err != nil {
 		return nil, err
@@ -88,7 +104,9 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	if r.SandboxID == "" && !again {
 		s.visits.Note(c.visitor(), run.SandboxID, run.ID)
 	}
-	return s.answer(ctx, c, run, s.patience(c, a.Wait), a.Key != nil, a.Budget)
+	waits := s.patience(c, a.Wait)
+	waits.ready = r.Service != nil
+	return s.answer(ctx, c, run, waits, a.Key != nil, a.Budget)
 }
 
 // maxKey bounds an idempotency_key, in bytes.
@@ -96,9 +114,9 @@ const maxKey = 256
 
 // startOnce calls start, or returns the run of an earlier call with the same key and
 // the same arguments. In that case, the run has only its id. key may be nil.
-func (s *Server) startOnce(ctx context.Context, c call, key *string, start func() (sandbox.Run, error)) (run sandbox.Run, again bool, err error) {
+func (s *Server) startOnce(ctx context.Context, c call, key *string, start func(*sandbox.RunKey) (sandbox.Run, error)) (run sandbox.Run, again bool, err error) {
 	if key == nil {
-		run, err = start()
+		run, err = start(nil)
 		return run, false, err
 	}
 	if *key == "" || len(*key) > maxKey {
@@ -108,8 +126,14 @@ func (s *Server) startOnce(ctx context.Context, c call, key *string, start func(
 	if err != nil {
 		return run, false, err
 	}
-	id, again, err := s.keys.Do(ctx, c.principal, *key, what, func() (string, error) {
-		run, err = start()
+	// The sandboxes of the local user end with this process. A later one has other
+	// calls, which may have the same keys.
+	keys, kept := &s.keys, (*sandbox.RunKey)(nil)
+	if c.principal != sandbox.Local {
+		keys, kept = &s.keptKeys, runKey(*key, what)
+	}
+	id, again, err := keys.Do(ctx, c.principal, *key, what, func() (string, error) {
+		run, err = start(kept)
 		return run.ID, err
 	})
 	if err != nil {
@@ -120,6 +144,14 @@ func (s *Server) startOnce(ctx context.Context, c call, key *string, start func(
 		return sandbox.Run{ID: id}, true, nil
 	}
 	return run, false, nil
+}
+
+// runKey returns the key with which the run of a call is recorded. The record does not
+// have the key itself, so its reader cannot guess the call from the fingerprint.
+func runKey(key, call string) *sandbox.RunKey {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(call)) // never fails
+	return &sandbox.RunKey{Hash: sha256.Sum256([]byte(key)), Request: [32]byte(mac.Sum(nil))}
 }
 
 // callText returns a short text that is equal for calls that start the same run.
@@ -144,6 +176,7 @@ type patience struct {
 	time  time.Duration
 	asked bool   // by the caller
 	note  string // says that the caller asked for more; or ""
+	ready bool   // the run is a service: wait until it is ready
 }
 
 // noteOn returns the note for the result of a call about a run.
@@ -175,10 +208,13 @@ func (s *Server) patience(c call, asked *int) patience {
 // run again.
 func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, p patience, keyed bool, budget int) (*mcp.CallToolResult, error) {
 	slot := task.SlotOf(ctx)
+	if p.ready {
+		slot = nil
+	}
 	if slot != nil && !p.asked {
 		p.time = taskAfter
 	}
-	run, err := s.finish(ctx, c, run.ID, p.time, keyed)
+	run, err := s.finish(ctx, c, run.ID, p, keyed)
 	if err != nil {
 		return nil, err
 	}
@@ -202,16 +238,21 @@ func onlyNew(id, image string, network sandbox.Network) error {
 	return nil
 }
 
-// finish waits for a run for at most d. If waiting fails or the client cancels the
+// finish waits for a run with patience p. If waiting fails or the client cancels the
 // call or disconnects, it stops the run. If the client gave up the call, the run stays
 // for a time of grace; keyed says that the caller can find the run again.
-func (s *Server) finish(ctx context.Context, c call, runID string, d time.Duration, keyed bool) (sandbox.Run, error) {
-	run, err := s.wait(ctx, c, runID, d)
+func (s *Server) finish(ctx context.Context, c call, runID string, p patience, keyed bool) (sandbox.Run, error) {
+	run, err := s.wait(ctx, c, runID, p)
 	if err == nil {
 		return run, nil
 	}
+	// The local user's sandboxes end with this process.
+	lasting := keyed && c.principal != sandbox.Local
+	if lasting && errors.Is(context.Cause(ctx), transport.ErrShutdown) {
+		return run, nil
+	}
 	if ctx.Err() != nil && gaveUp(context.Cause(ctx), keyed) {
-		s.grace.Keep(c.principal, run.ID)
+		s.grace.Keep(c.identity, run.ID, lasting)
 		s.log.Info("the client gave up the call, and the run goes on for a while", "run", run.ID, "reason", context.Cause(ctx))
 		return run, nil
 	}
@@ -239,14 +280,20 @@ func gaveUp(cause error, keyed bool) bool {
 	return keyed && errors.Is(cause, context.Canceled)
 }
 
-// wait waits for a run for at most d, and reports progress to the client. It
-// returns nil if the run finished or d is over, and ctx's error if ctx ended.
-func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration) (sandbox.Run, error) {
-	waitCtx, cancel := context.WithTimeout(ctx, d)
+// wait waits for a run with patience p, and reports progress to the client. It
+// returns nil if the run finished or the time is over, and ctx's error if ctx ended.
+func (s *Server) wait(ctx context.Context, c call, runID string, p patience) (run sandbox.Run, err error) {
+	waitCtx, cancel := context.WithTimeout(ctx, p.time)
 	defer cancel()
 	stop := s.reportProgress(waitCtx, c, runID)
 	defer stop()
-	run, err := s.engine.Wait(waitCtx, c.principal, runID)
+	answered := s.notices.Waiting(c.principal, runID)
+	defer func() { answered(run.Status == sandbox.RunFinished) }()
+	wait := s.engine.Wait
+	if p.ready {
+		wait = s.engine.WaitReady
+	}
+	run, err = wait(waitCtx, c.principal, runID)
 	if err == nil {
 		return run, nil
 	}

@@ -30,10 +30,15 @@ func (s *Server) runCommand() tool {
 		Dir     string   `json:"cwd,omitempty" jsonschema:"default /data"`
 		Stdin   *string  `json:"stdin,omitempty"`
 		Root    bool     `json:"root,omitempty" jsonschema:"run as root of the sandbox"`
+		Service bool     `json:"service,omitempty" jsonschema:"for servers and workers: runs as long as the sandbox; returns once ready"`
+		Name    string   `json:"name,omitempty" jsonschema:"of the service"`
+		Restart string   `json:"restart,omitempty"`
+		Ready   string   `json:"ready,omitempty" jsonschema:"port:8000, output:REGEX or command:CMD; timeout_seconds is for this"`
 		runArgs
 	}
 	commandLimits := maps.Clone(runLimits)
 	commandLimits["command"] = textOrList
+	commandLimits["restart"] = oneOf("never", "on-failure", "always")
 	return takes(tool{
 		name:        "run_command",
 		title:       "Run shell commands",
@@ -52,6 +57,28 @@ func (s *Server) runCommand() tool {
 		if in.Stdin != nil {
 			r.Stdin = []byte(*in.Stdin)
 		}
+		if !in.Service {
+			for _, a := range []struct{ name, value string }{{"name", in.Name}, {"restart", in.Restart}, {"ready", in.Ready}} {
+				if a.value != "" {
+					return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: it belongs to a service", a.name), "set service to true, or leave it out")
+				}
+			}
+			return s.start(ctx, c, r, in.runArgs)
+		}
+		if err := in.timeout(&r); err != nil {
+			return nil, err
+		}
+		if r.Timeout == sandbox.Forever { // what every service has
+			r.Timeout = 0
+		}
+		ready, err := sandbox.ParseReady(in.Ready, r.Timeout)
+		if err != nil {
+			return nil, err
+		}
+		if ready == nil && r.Timeout != 0 {
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "timeout_seconds: a service has none, except for ready"), "leave it out")
+		}
+		r.Service = &sandbox.ServiceRequest{Name: in.Name, Restart: sandbox.RestartPolicy(in.Restart), Ready: ready}
 		return s.start(ctx, c, r, in.runArgs)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -36,6 +37,8 @@ type sandboxResult struct {
 	// Contexts are the contexts of a running sandbox. Nil: not known.
 	Contexts []sandbox.Context `json:"contexts,omitzero"`
 	Receipt  sandbox.Receipt   `json:"receipt,omitempty"`
+	// Services are the services that have not ended, oldest first.
+	Services []sandbox.Run `json:"services,omitempty"`
 	// Runs are the last runs, oldest first. Nil: not asked for.
 	Runs []runLine `json:"runs,omitempty"`
 	Note string    `json:"note,omitempty"`
@@ -110,6 +113,9 @@ func (r sandboxResult) text() string {
 		if c.Busy {
 			b.WriteString(", busy")
 		}
+	}
+	for _, run := range r.Services {
+		b.WriteString("\n" + answer.ServiceText(run))
 	}
 	for _, run := range r.Runs {
 		b.WriteString("\n" + run.text())

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/lost"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/notices"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
@@ -100,7 +101,9 @@ type Server struct {
 	visits    visits.Visits
 	renamer   *renamer
 	grace     lost.Grace
-	keys      lost.Keys
+	keys      lost.Keys // of the local user
+	keptKeys  lost.Keys // of the others, in the engine's records
+	notices   *notices.Notices
 }
 
 // Handler serves MCP over HTTP; see [transport.Server.Handler]. NAME in its paths is
@@ -110,24 +113,30 @@ func (s *Server) Handler() http.Handler { return s.transport.Handler() }
 // ServeStdio serves one client, the local user, until in or ctx ends. It stops the
 // runs of calls in progress and in grace before it returns; see [transport.Server.ServeStdio].
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	defer s.grace.End(sandbox.Local)
+	defer s.grace.Wait()
+	defer s.grace.End(func(id auth.Identity) bool { return id.Principal == sandbox.Local })
 	return s.transport.ServeStdio(ctx, in, out)
 }
 
-// Busy reports whether a session over HTTP is open.
-func (s *Server) Busy() bool { return s.transport.Busy() }
+// Busy reports whether a session over HTTP is open, or a run is in grace.
+func (s *Server) Busy() bool { return s.transport.Busy() || s.grace.Busy() }
 
-// End ends the sessions of all identities for which gone returns true. It does
-// not wait for their end.
-func (s *Server) End(gone func(auth.Identity) bool) { s.transport.End(gone) }
+// End ends the sessions of all identities for which gone returns true, and their runs
+// in grace. It does not wait for their end.
+func (s *Server) End(gone func(auth.Identity) bool) {
+	s.transport.End(gone)
+	s.grace.End(gone)
+}
 
 // Shutdown refuses new calls and waits for the calls in progress until ctx ends.
 // Then it cancels the remaining calls, which stops their runs and answers their
-// callers. Last, it closes every session, and stops the runs in grace. It returns ctx's error if it had to
-// cancel a call.
+// callers. Last, it closes every session, and stops the runs in grace. Runs over HTTP
+// with an idempotency_key go on: the repeated call finds them at the next server. It
+// returns ctx's error if it had to cancel a call.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.transport.Shutdown(ctx)
 	s.grace.Close()
 	s.watch.stopAll()
+	s.notices.Close()
 	return err
 }

@@ -38,6 +38,8 @@ func TestOthersDoNotExist(t *testing.T) {
 		"write_file":       {"sandbox_id": r.SandboxID, "path": "/data/f", "content": "x"},
 		"read_file":        {"sandbox_id": r.SandboxID, "path": "/data/f"},
 		"list_files":       {"sandbox_id": r.SandboxID},
+		"edit_file":        {"sandbox_id": r.SandboxID, "path": "/data/f", "old_string": "secret", "new_string": "x"},
+		"search_files":     {"sandbox_id": r.SandboxID, "pattern": "secret"},
 		"install_packages": {"sandbox_id": r.SandboxID, "packages": []string{"x"}},
 		"list_languages":   {"sandbox_id": r.SandboxID},
 		"create_sandbox":   nil, // names nothing

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/argument"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -75,7 +76,7 @@ func (s *Server) taskSources() []task.Source {
 
 // unknownTask is the error for a task that does not exist.
 func unknownTask(id string) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "there is no task " + show(id)}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "there is no task " + argument.Show(id)}
 }
 
 // runTasks are the runs of an engine as tasks.
@@ -85,7 +86,7 @@ type runTasks struct{ server *Server }
 func (r runTasks) Get(ctx context.Context, id auth.Identity, runID string) (*task.Result, error) {
 	// A wait with timeout 0 returns the run's current state.
 	c := call{principal: id.Principal, req: &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{}}}
-	run, err := r.server.wait(ctx, c, runID, 0)
+	run, err := r.server.wait(ctx, c, runID, patience{})
 	if err != nil {
 		return nil, err
 	}

@@ -68,10 +68,28 @@ func clientOf(info *mcp.Implementation) client.Client {
 	return client.Of(info.Name)
 }
 
-// shaped returns a result in the form that a client passes on to its model.
-func shaped(res *mcp.CallToolResult, to client.Client) *mcp.CallToolResult {
+// firstLinks is the first version of the protocol that has links to resources in
+// results.
+const firstLinks = "2025-06-18"
+
+// withoutLinks replaces the links of a result by texts. A client of an older version
+// may refuse a whole result with a link: SDKs of that time know no such content.
+func withoutLinks(res *mcp.CallToolResult) {
+	for i, c := range res.Content {
+		if link, ok := c.(*mcp.ResourceLink); ok {
+			res.Content[i] = &mcp.TextContent{Text: link.Name + ": " + link.URI}
+		}
+	}
+}
+
+// shaped returns a result in the form that a client passes on to its model. version is
+// the version of the protocol that the client speaks.
+func shaped(res *mcp.CallToolResult, to client.Client, version string) *mcp.CallToolResult {
 	if res == nil {
 		return nil
+	}
+	if version < firstLinks {
+		withoutLinks(res)
 	}
 	if to.TextOnly {
 		res.StructuredContent = nil
@@ -189,7 +207,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		kind := sandbox.Kind("")
 		about := &facts{}
 		if s.opts.Profile == nil {
-			defer func() { res = shaped(res, clientOf(req.ClientInfo())) }()
+			defer func() { res = shaped(res, clientOf(req.ClientInfo()), req.ProtocolVersion()) }()
 		}
 		defer func() {
 			// A panic in one call must not end the sandboxes of all principals.
@@ -228,6 +246,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			return fail(err)
 		}
 		defer end()
+		defer s.notices.Touch(id.Principal)
 		ctx = trace.Continue(ctx, traceparent(req))
 		res, err = t.run(ctx, call{principal: id.Principal, identity: id, req: req, began: time.Now(), facts: about}, req.Params.Arguments)
 		if err == nil {
@@ -235,6 +254,9 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		}
 		if err != nil {
 			return fail(err)
+		}
+		if about.verdict != "" {
+			s.notices.Waiting(id.Principal, about.run)(true)
 		}
 		if about.sandbox != "" {
 			s.visits.Note(visits.Visitor{Principal: id.Principal, Session: req.Session.ID()}, about.sandbox, "")

@@ -21,7 +21,7 @@ import (
 // maxSchemaTokens is DESIGN.md's budget for the schemas of all tools together,
 // and what else a model reads of them: names and descriptions. Titles and
 // annotations are for clients. A token is about four characters.
-const maxSchemaTokens = 2500
+const maxSchemaTokens = 3000
 
 func TestToolGoldens(t *testing.T) {
 	s, _ := newTestServer(t, withFiles)
@@ -101,7 +101,7 @@ func TestNarrowedTools(t *testing.T) {
 		t.Errorf("with Tools (-want +got):\n%s", diff)
 	}
 	got = names(func(o *Options) { o.ReadOnly = true })
-	want := []string{"get_run", "get_sandbox", "list_files", "list_sandboxes", "list_workspaces", "read_file"}
+	want := []string{"get_run", "get_sandbox", "list_files", "list_sandboxes", "list_workspaces", "read_file", "search_files"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with ReadOnly (-want +got):\n%s", diff)
 	}
@@ -188,8 +188,8 @@ func TestArgumentErrors(t *testing.T) {
 		{"run_code", args{"code": 5}, "code: 5 is not a string"},
 		{"run_code", args{"code": ""}, `code: "" is no program`},
 		{"run_code", args{"code": "out", "Code": "x"}, `"Code": there is no such argument` + "\nhint: the arguments are code, context, env, idempotency_key, image,"},
-		{"run_code", args{"code": "out", "timeout_seconds": "30"}, `timeout_seconds: "30" is not an integer of at least 1`},
-		{"run_code", args{"code": "out", "timeout_seconds": 0}, "timeout_seconds: 0 is not an integer of at least 1"},
+		{"run_code", args{"code": "out", "timeout_seconds": "30"}, `timeout_seconds: "30" is not an integer of at least 0`},
+		{"run_code", args{"code": "out", "timeout_seconds": -1}, "timeout_seconds: -1 is not an integer of at least 0"},
 		{"run_code", args{"code": "out", "timeout_seconds": 1.5}, "timeout_seconds: 1.5 is not an integer"},
 		{"run_code", args{"code": "out", "timeout_seconds": 1 << 60}, "timeout_seconds: 1152921504606846976 is more than ten years"},
 		{"run_code", args{"code": "out", "wait_seconds": 601}, "wait_seconds: 601 is not an integer from 0 to 600"},
@@ -453,7 +453,7 @@ func TestScopes(t *testing.T) {
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
 	}
-	if diff := cmp.Diff([]string{"delete_workspace", "list_files", "list_workspaces", "read_file", "write_file"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"delete_workspace", "edit_file", "list_files", "list_workspaces", "read_file", "search_files", "write_file"}, names); diff != "" {
 		t.Errorf("tools with the scope files (-want +got):\n%s", diff)
 	}
 	if res := callTool(t, files, "run_code", args{"code": "out"}); !res.IsError || !strings.Contains(text(res), `lacks the scope "run"`) {
@@ -472,7 +472,7 @@ func TestAnnotations(t *testing.T) {
 	want := map[string]string{
 		"run_code": changes, "run_command": changes, "get_run": readOnly, "stop_run": changes, "send_input": changes,
 		"create_sandbox": changes, "get_sandbox": readOnly, "list_sandboxes": readOnly, "set_network": destructive, "stop_sandbox": destructive,
-		"write_file": changes, "read_file": readOnly, "list_files": readOnly,
+		"write_file": changes, "edit_file": changes, "read_file": readOnly, "list_files": readOnly, "search_files": readOnly,
 		"install_packages": changes, "list_languages": changes,
 		"list_workspaces": readOnly, "delete_workspace": destructive,
 		"file_url": changes, "preview_url": changes, "copy_in": changes, "copy_out": destructive,

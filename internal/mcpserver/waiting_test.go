@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -386,4 +387,84 @@ func TestGetSandboxFindsTheRun(t *testing.T) {
 			t.Errorf("%q is not in %s", want, text(res))
 		}
 	}
+}
+
+// TestIdempotencyKeyAfterRestart repeats calls at another server with the same
+// engine. The calls of the local user end with their server.
+func TestIdempotencyKeyAfterRestart(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	alice := connectHTTP(t, serveHTTP(t, s), "alice", nil)
+	first := run(t, alice, "out 1", args{"idempotency_key": "k"})
+	mine := run(t, serveStdio(t, s, nil), "out 1", args{"idempotency_key": "k"})
+	if key := e.requests[0].Key; key == nil || e.requests[1].Key != nil {
+		t.Fatalf("the requests have the keys %v and %v", e.requests[0].Key, e.requests[1].Key)
+	} else if e.requests[0].Key.Request == runKey("other", "run_code").Request {
+		t.Error("the fingerprint does not depend on the key")
+	}
+	next, _ := newTestServer(t, func(o *Options) { o.Engine = e })
+	url := serveHTTP(t, next)
+	alice = connectHTTP(t, url, "alice", nil)
+	if r := run(t, alice, "out 1", args{"idempotency_key": "k"}); r.RunID != first.RunID || r.Stdout != "1\n" {
+		t.Errorf("%+v, want run %s", r, first.RunID)
+	}
+	res := callTool(t, alice, "run_code", args{"code": "out 2", "idempotency_key": "k"})
+	if p := structured[sandbox.Problem](t, res); !res.IsError || !strings.Contains(p.Message, "a call with other arguments had this key") {
+		t.Errorf("other arguments: %s", text(res))
+	}
+	if r := run(t, connectHTTP(t, url, "bob", nil), "out 1", args{"idempotency_key": "k"}); r.RunID == first.RunID {
+		t.Error("another principal gets the run")
+	}
+	if r := run(t, serveStdio(t, next, nil), "out 1", args{"idempotency_key": "k"}); r.RunID == mine.RunID {
+		t.Error("the local user gets a run of the server before")
+	}
+}
+
+// TestShutdownLeavesKeyedRuns shuts down a server during two calls. The run of the call
+// with a key goes on, because the repeated call finds it at the next server.
+func TestShutdownLeavesKeyedRuns(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	url := serveHTTP(t, s)
+	body, headers := modernCall("run_code", `{"code":"sleep 1h","idempotency_key":"k"}`)
+	plain, plainHeaders := modernCall("run_code", `{"code":"sleep 2h"}`)
+	var calls sync.WaitGroup
+	calls.Go(func() { send(t.Context(), t, url+transport.StreamablePath, body, headers...) })
+	id := e.running(t)
+	calls.Go(func() { send(t.Context(), t, url+transport.StreamablePath, plain, plainHeaders...) })
+	eventually(t, "both runs have begun", func() bool { return e.waiting.Load() == 2 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	calls.Wait()
+	if r, err := e.Wait(ctx, "alice", id); r.Status != sandbox.RunRunning || e.stopped() != 1 {
+		t.Errorf("the run with a key is %s, %v; %d runs were stopped", r.Status, err, e.stopped())
+	}
+}
+
+// TestEndStopsRunsInGrace revokes a caller whose client gave up a call.
+func TestEndStopsRunsInGrace(t *testing.T) {
+	var log logBuffer
+	s, e := newTestServer(t, keepLog(&log))
+	url := serveHTTP(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	body, headers := modernCall("run_code", `{"code":"sleep 1h","idempotency_key":"k"}`)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		send(ctx, t, url+transport.StreamablePath, body, headers...)
+	}()
+	e.running(t)
+	cancel()
+	<-done
+	eventually(t, "the server knows", log.has(gaveUpLog))
+	if !s.Busy() {
+		t.Error("no look for revoked tokens while a run is in grace")
+	}
+	s.End(func(id auth.Identity) bool { return id.Principal != "alice" })
+	if e.stopped() != 0 {
+		t.Error("the end of others stops the run")
+	}
+	s.End(func(id auth.Identity) bool { return id.Principal == "alice" })
+	eventually(t, "the run ends", func() bool { return e.stopped() == 1 })
 }

@@ -171,7 +171,7 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 	rest := rewind(guest, head)
 	switch k {
 	case isHTTP:
-		if len(f.names) == 0 { // every host is allowed at this address
+		if len(f.names) == 0 && len(f.clearNames) == 0 { // every host is allowed at this address
 			f.copy(up, rest)
 			break
 		}
@@ -186,6 +186,12 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 		return
 	case isTLS:
 		h, raw, err := f.hello(rest)
+		if err == nil && slices.Contains(f.secretNames, h.serverName) && f.in.lost(h.serverName, f.dst.Port()) {
+			f.named(h.serverName)
+			_, _ = guest.Write(alertUnrecognizedName)
+			f.stop(sandbox.BlockedLost)
+			return
+		}
 		if err == nil && f.terminates(h) {
 			_ = up.SetReadDeadline(time.Unix(1, 0))
 			if <-down { // no TLS server speaks first

@@ -22,7 +22,8 @@
 // The gateway puts secrets into headers of requests to their hosts. It terminates
 // the sandbox's TLS only for connections to these hosts. The certificate comes
 // from an authority that only this sandbox trusts. The gateway then opens its own
-// TLS connection to the host, whose certificate must be valid.
+// TLS connection to the host, whose certificate must be valid. Header rules are
+// secrets of one sandbox's creator, and can be replaced while the gateway runs.
 //
 // Drivers and package app import this package. It imports sandbox, and gVisor's
 // network stack.

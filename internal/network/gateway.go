@@ -53,10 +53,10 @@ type Gateway struct {
 	resolver *hostResolver // nil with Options.resolve
 	log      *log
 
-	secrets   []sandbox.Secret
-	authority *authority // nil without secrets
-	roots     *x509.CertPool
-	headers   atomic.Int64 // of requests under way that may have secrets, in bytes
+	changing sync.Mutex // held by Change
+	inserts  atomic.Pointer[inserts]
+	roots    *x509.CertPool
+	headers  atomic.Int64 // of requests under way that may have secrets, in bytes
 
 	policy atomic.Pointer[policy]
 	// up and down limit the bytes per second; nil is no limit. bytes counts both
@@ -77,14 +77,13 @@ func New(opts Options) (*Gateway, error) {
 	if err := opts.Network.CheckCanonical(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{terms: opts.Terms, dial: opts.dial, host: opts.machine, log: newLog(), secrets: opts.Secrets, roots: opts.roots}
+	g := &Gateway{terms: opts.Terms, dial: opts.dial, host: opts.machine, log: newLog(), roots: opts.roots}
 	g.buffers = cmp.Or(opts.Memory, memoryGoal) * 2 / 3
-	if len(g.secrets) > 0 {
-		var err error
-		if g.authority, err = newAuthority(g.secrets); err != nil {
-			return nil, err
-		}
+	in, err := newInserts(opts.Secrets)
+	if err != nil {
+		return nil, err
 	}
+	g.inserts.Store(in)
 	if g.terms.Connections <= 0 {
 		g.terms.Connections = defaultConnections
 	}
@@ -163,7 +162,9 @@ type flow struct {
 	dst            netip.AddrPort
 	names          []string    // the names that it was allowed for, if any
 	opaque         atomic.Bool // its protocol does not name the host
-	secretNames    []string    // the names of its address that secrets are for
+	in             *inserts
+	secretNames    []string // the names of its address that secrets are for
+	clearNames     []string // those with header rules that need TLS
 	sent, received atomic.Int64
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -184,12 +185,12 @@ func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
 		g.log.block(rec)
 		return nil
 	}
-	f := &flow{g: g, dst: dst, names: d.names, rec: rec}
+	f := &flow{g: g, dst: dst, names: d.names, in: g.inserts.Load(), rec: rec}
 	if proto == sandbox.ProtocolTCP {
 		if len(f.names) > 0 {
 			known = f.names // the other names of the address are not allowed
 		}
-		f.secretNames = g.mayHaveSecrets(known, dst.Port())
+		f.secretNames, f.clearNames = f.in.namesFor(known, dst.Port()), f.in.clearNames(known, dst.Port())
 	}
 	f.rec.Started = time.Now().UTC()
 	f.ctx, f.cancel = context.WithCancel(g.ctx)
@@ -199,7 +200,7 @@ func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
 		g.log.block(rec)
 		return nil
 	}
-	if g.policy.Load() != p {
+	if g.policy.Load() != p || g.inserts.Load() != f.in {
 		// The caller that changed the policy may not have seen f.
 		f.stop(sandbox.BlockedChange)
 	}

@@ -25,12 +25,19 @@ const (
 )
 
 // serveHTTP forwards the client's requests to the server. It checks for each that
-// its host is one of the names that the connection was allowed for. It sends the
-// first request over the open connection up.
+// its host is one of the names that the connection was allowed for, if there are
+// any, and has no header rules. It sends the first request over the open
+// connection up.
 func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
 	proxy := f.proxy("http", f.transport(up))
 	f.serveRequests(guest, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.isFor(w, r, f.names) {
+		for _, name := range []string{f.hostOf(r.Host), f.hostOf(r.URL.Host)} {
+			if slices.Contains(f.clearNames, name) {
+				f.refuseClear(w, name)
+				return
+			}
+		}
+		if len(f.names) == 0 || f.isFor(w, r, f.names) {
 			proxy.ServeHTTP(w, r)
 		}
 	}))

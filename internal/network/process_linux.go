@@ -137,7 +137,12 @@ func awaitHangUp(fd int32) error {
 type request struct {
 	After   int64           `json:"after,omitempty"`
 	Network sandbox.Network `json:"network,omitempty"` // to put in force, if set
-	Names   *hostNames      `json:"names,omitempty"`   // to resolve with from now on, if set
+	// Rules are header rules to put in force with Network, if Ruled is set. Values
+	// are their values.
+	Rules  []sandbox.Secret `json:"rules,omitempty"`
+	Values []string         `json:"values,omitempty"`
+	Ruled  bool             `json:"ruled,omitempty"`
+	Names  *hostNames       `json:"names,omitempty"` // to resolve with from now on, if set
 }
 
 type reply struct {
@@ -148,6 +153,12 @@ type reply struct {
 	// Walls are the layers that isolate the process from the machine.
 	Walls []string `json:"walls,omitempty"`
 	Err   string   `json:"err,omitempty"`
+	// ErrKind and Hint are the kind and the hint of Err.
+	ErrKind sandbox.Kind `json:"err_kind,omitempty"`
+	Hint    string       `json:"hint,omitempty"`
+	// Ruled is true if the process can have header rules. Those of an earlier
+	// version cannot.
+	Ruled bool `json:"ruled,omitempty"`
 }
 
 // askTimeout bounds one request.
@@ -170,13 +181,13 @@ func (g *Gateway) answer(l net.Listener, walls []string) {
 			if err := json.NewDecoder(c).Decode(&req); err != nil {
 				return
 			}
-			rep := reply{Walls: walls}
+			rep := reply{Walls: walls, Ruled: true}
 			switch {
 			case req.Names != nil:
 				g.resolver.use(*req.Names)
 			case req.Network != "":
-				if err := g.SetNetwork(req.Network); err != nil {
-					rep.Err = err.Error()
+				if err := req.change(g); err != nil {
+					rep.Err, rep.ErrKind, rep.Hint = err.Error(), sandbox.KindOf(err), sandbox.HintOf(err)
 				}
 			default:
 				rep.Traffic = g.Traffic(req.After)
@@ -200,8 +211,10 @@ type Process struct {
 // Start starts a gateway's process from program, whose main calls [Main] when its
 // first argument is [ProcessName]. The process listens on a socket in dir, the
 // directory of the sandbox id. The caller passes link, the sandbox's end, to the
-// sandbox, and closes it. Start ignores the options for tests. Secrets exist only
-// in the memory of the process. The error wraps [sandbox.Invalid] if the policy
+// sandbox, and closes it. Start ignores the options for tests. Values of secrets
+// exist only in the memory of the process. If an earlier process in dir had header
+// rules and opts has none, they are in force without their values: the process
+// refuses requests to their hosts. The error wraps [sandbox.Invalid] if the policy
 // is not in canonical form.
 func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, err error) {
 	if err := opts.Network.CheckCanonical(); err != nil {
@@ -243,7 +256,7 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 		cmd.SysProcAttr = attr
 		return cmd
 	}
-	o := order{Network: opts.Network, Terms: opts.Terms, Secrets: opts.Secrets, Sums: opts.Sums, Memory: opts.Memory, Names: readHostNames(), Apart: true}
+	o := order{Network: opts.Network, Terms: opts.Terms, Sums: opts.Sums, Memory: opts.Memory, Names: readHostNames(), Apart: true}
 	cmd := command(apart())
 	if err := cmd.Start(); err != nil {
 		// This user may not create namespaces. The process then has fewer layers
@@ -254,7 +267,12 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 			return nil, nil, fmt.Errorf("start the network process: %w", err)
 		}
 	}
-	for _, s := range opts.Secrets {
+	if o.Secrets, err = keepRules(dir, opts.Secrets); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, nil, err
+	}
+	for _, s := range o.Secrets {
 		o.Values = append(o.Values, s.Value.Reveal())
 	}
 	data, err := json.Marshal(o)
@@ -341,17 +359,6 @@ func Ask(ctx context.Context, dir string, after int64) (sandbox.Traffic, sandbox
 func Authority(ctx context.Context, dir string) ([]byte, error) {
 	rep, err := ask(ctx, dir, request{After: math.MaxInt64 - 1})
 	return rep.Authority, err
-}
-
-// Change puts another policy in force in the process in dir. The error wraps
-// [sandbox.Unavailable] if the process does not answer, and [sandbox.Internal] if
-// it does not take the policy.
-func Change(ctx context.Context, dir string, n sandbox.Network) error {
-	rep, err := ask(ctx, dir, request{Network: n})
-	if err == nil && rep.Network != n {
-		err = sandbox.Errorf(sandbox.Internal, "change network: %s", rep.Err)
-	}
-	return err
 }
 
 func ask(ctx context.Context, dir string, req request) (rep reply, err error) {

@@ -20,7 +20,7 @@ func Ask(context.Context, string, int64) (sandbox.Traffic, sandbox.Network, erro
 func Authority(context.Context, string) ([]byte, error) { return nil, errLinux }
 
 // Change returns an error that wraps [sandbox.Unsupported].
-func Change(context.Context, string, sandbox.Network) error { return errLinux }
+func Change(context.Context, string, sandbox.Network, []sandbox.Secret) error { return errLinux }
 
 // RemoveSocket returns an error that wraps [sandbox.Unsupported].
 func RemoveSocket(string) error { return errLinux }

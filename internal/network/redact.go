@@ -25,7 +25,6 @@ type secretForm struct {
 func newRedactor(secrets []sandbox.Secret) *redactor {
 	r := &redactor{}
 	for _, s := range secrets {
-		value := s.Value.Reveal()
 		add := func(text string, fold bool) {
 			if fold {
 				text = foldText(text)
@@ -35,16 +34,49 @@ func newRedactor(secrets []sandbox.Secret) *redactor {
 				r.forms = append(r.forms, f)
 			}
 		}
-		add(value, true)
-		for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			for before := range 3 {
-				add(insideBase64(e, value, before), false)
+		for _, value := range hidden(&s) {
+			add(value, true)
+			for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+				for before := range 3 {
+					add(insideBase64(e, value, before), false)
+				}
 			}
 		}
 	}
 	// A secret may contain another, so longer forms come first.
 	slices.SortStableFunc(r.forms, func(a, b secretForm) int { return cmp.Compare(len(b.text), len(a.text)) })
 	return r
+}
+
+// openHeaders are headers whose values say nothing secret. Their values occur in
+// headers of answers by themselves.
+var openHeaders = []string{"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "Content-Type", "Pragma", "User-Agent"}
+
+// minHidden is the least number of bytes of a rule's value that is hidden. A
+// shorter text occurs in answers by chance.
+const minHidden = 8
+
+// hidden returns the texts of a secret that headers of answers must not have. Those
+// of a header rule are its value, the credentials after the name of a scheme, and
+// the password of the Basic scheme.
+func hidden(s *sandbox.Secret) []string {
+	value := s.Value.Reveal()
+	if !s.Always {
+		return []string{value}
+	}
+	name := s.Headers[0]
+	if slices.Contains(openHeaders, name) {
+		return nil
+	}
+	texts := []string{value}
+	if _, credentials, ok := strings.Cut(value, " "); ok {
+		texts = append(texts, strings.TrimSpace(credentials))
+	}
+	if plain, ok := basicCredentials(name, value); ok {
+		_, password, _ := strings.Cut(plain, ":")
+		texts = append(texts, plain, password)
+	}
+	return slices.DeleteFunc(texts, func(t string) bool { return len(t) < minHidden })
 }
 
 // insideBase64 returns the base64 characters that depend only on value, in a text

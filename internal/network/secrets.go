@@ -15,33 +15,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// secretsFor returns the secrets that may go to the host of that name on that
-// port.
-func (g *Gateway) secretsFor(name string, port uint16) []sandbox.Secret {
-	var list []sandbox.Secret
-	for _, s := range g.secrets {
-		if s.IsFor(name, port) {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
-// mayHaveSecrets returns the names that secrets are for on that port. If there
-// are any, the gateway must inspect the connection.
-func (g *Gateway) mayHaveSecrets(names []string, port uint16) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return len(g.secretsFor(n, port)) == 0 })
-}
-
-// Authority returns the certificate, in PEM, that the sandbox must trust for its
-// secrets to work, or nil if it has no secrets.
-func (g *Gateway) Authority() []byte {
-	if g.authority == nil {
-		return nil
-	}
-	return g.authority.pem
-}
-
 // terminates reports whether the gateway terminates the TLS of a client with this
 // hello. The hello must name a host of secrets, and offer HTTP or no protocol.
 func (f *flow) terminates(h hello) bool {
@@ -72,7 +45,7 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 	first, failed := f.secure(up, name, offer)
 	// Offer the client only the protocol that the server chose.
 	config := &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.g.authority.certificate(name) },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.in.certificate(name) },
 		MinVersion:     tls.VersionTLS12,
 		// A resumed session would outlive a change of the policy.
 		SessionTicketsDisabled: true,
@@ -123,9 +96,10 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 		MaxResponseHeaderBytes: maxRequestHeader,
 	}
 	defer transport.CloseIdleConnections()
-	redact := newRedactor(f.g.secrets)
-	proxy := f.proxy("https", &redactedTransport{transport, redact})
-	fit := f.g.secretsFor(name, f.dst.Port())
+	redact := newRedactor(f.in.secrets)
+	fit, rules := f.in.secretsFor(name, f.dst.Port())
+	ruled := newRuled(transport, rules, fit)
+	proxy := f.proxy("https", &redactedTransport{ruled, redact})
 	secrets := newReplacer(fit)
 	f.serveRequests(client, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f.isFor(w, r, []string{name}) {
@@ -135,7 +109,7 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 			f.refuseHeader(w, name, s, header)
 			return
 		}
-		size := secrets.size(r.Header)
+		size := secrets.size(r.Header) + ruled.size()
 		if size > 2*maxRequestHeader {
 			http.Error(w, "glovebox: the headers with the secrets are too long", http.StatusRequestHeaderFieldsTooLarge)
 			return
@@ -145,7 +119,7 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 			http.Error(w, "glovebox: the sandbox makes too many requests at one time", http.StatusServiceUnavailable)
 			return
 		}
-		if secrets.replace(r.Header) && strings.EqualFold(r.Method, http.MethodTrace) {
+		if (secrets.replace(r.Header) || len(rules) > 0) && strings.EqualFold(r.Method, http.MethodTrace) {
 			// The answer to TRACE contains the request. Some servers ignore a
 			// method's case.
 			http.Error(w, "glovebox: TRACE is not allowed, because it would show the secret", http.StatusMethodNotAllowed)

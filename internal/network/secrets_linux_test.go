@@ -165,8 +165,8 @@ func (w *secretWorld) mustTLS(a netip.Addr, port uint16, conf *tls.Config) *tls.
 
 // byGateway reports whether it is the gateway that a client speaks with.
 func (w *secretWorld) byGateway(c *tls.Conn) bool {
-	return bytes.Equal(c.ConnectionState().PeerCertificates[0].RawIssuer, w.g.authority.cert.RawSubject) &&
-		c.ConnectionState().PeerCertificates[0].CheckSignatureFrom(w.g.authority.cert) == nil
+	return bytes.Equal(c.ConnectionState().PeerCertificates[0].RawIssuer, w.g.inserts.Load().authorities[0].cert.RawSubject) &&
+		c.ConnectionState().PeerCertificates[0].CheckSignatureFrom(w.g.inserts.Load().authorities[0].cert) == nil
 }
 
 // client returns a client in the sandbox that speaks with an address.
@@ -273,7 +273,7 @@ func TestSecretGoesNowhereElse(t *testing.T) {
 		}
 	}
 	// Another protocol in TLS is the server's own.
-	w.g.authority.leaves = nil // a certificate of it would be a panic
+	w.g.inserts.Load().authorities[0].leaves = nil // a certificate of it would be a panic
 	if c := tls.Client(w.mustConnect(webAddr, 443), w.trust("web.example", "imap")); c.Handshake() == nil {
 		t.Error("the server speaks imap")
 	}

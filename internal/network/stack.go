@@ -180,7 +180,7 @@ func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
 	guest := gonet.NewTCPConn(&wq, ep)
 	defer guest.Close()
 	f.closeWith(guest)
-	if len(f.names) > 0 || len(f.secretNames) > 0 {
+	if len(f.names) > 0 || len(f.secretNames) > 0 || len(f.clearNames) > 0 {
 		f.check(guest, up)
 	} else {
 		f.splice(guest, up)

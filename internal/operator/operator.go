@@ -17,6 +17,7 @@ type Engine interface {
 	Follow(ctx context.Context, p sandbox.Principal, runID string, emit func(sandbox.StreamName, []byte) error) error
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
 	Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error)
+	Services(ctx context.Context, p sandbox.Principal, sandboxID string) ([]sandbox.Run, error)
 	Sweep(ctx context.Context) error
 }
 
@@ -50,6 +51,8 @@ func New(o Options) *Operator {
 type Sandbox struct {
 	sandbox.Sandbox
 	Principal sandbox.Principal `json:"principal"`
+	// Services are the services whose runs are in progress.
+	Services []sandbox.Run `json:"services,omitempty"`
 }
 
 // Sandboxes returns every live sandbox of the state directory.
@@ -68,7 +71,11 @@ func (o *Operator) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, Sandbox{box, r.Principal})
+		services, err := o.engine.Services(ctx, r.Principal, r.ID)
+		if err != nil && !errors.Is(err, sandbox.NotFound) {
+			return nil, err
+		}
+		list = append(list, Sandbox{box, r.Principal, services})
 	}
 	return list, nil
 }

@@ -115,6 +115,22 @@ func TestShapesOfSecrets(t *testing.T) {
 	})
 }
 
+// TestHeaderRulesAreNotKept asks often for boxes with header rules of a caller. The
+// pool makes none in advance, and keeps no values.
+func TestHeaderRulesAreNotKept(t *testing.T) {
+	world(t, nil, func(t *testing.T, st *stub, p *Pool) {
+		for range 3 {
+			s := spec("a")
+			s.Secrets = []sandbox.Secret{{Always: true, Headers: []string{"Authorization"}, Hosts: "a.example:443", Value: sandbox.NewSecretValue("a value of a caller")}}
+			create(t, p, s)
+			look()
+		}
+		if n := p.Stats().Ready; n != 0 || len(p.shapes) != 0 {
+			t.Errorf("%d boxes are ready, and the pool keeps %d shapes", n, len(p.shapes))
+		}
+	})
+}
+
 func TestDemand(t *testing.T) {
 	world(t, func(o *Options) { o.Max = 5 }, func(t *testing.T, _ *stub, p *Pool) {
 		ready := func() int { look(); return p.Stats().Ready }

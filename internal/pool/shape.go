@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // shapeOfLocked returns the shape of a spec, or nil if the pool keeps no box of this
@@ -14,6 +16,11 @@ func (p *Pool) shapeOfLocked(spec *driver.Spec) *shape {
 	like := *spec
 	like.ID, like.Streams = "", 0
 	if like.Workspace != "" {
+		return nil
+	}
+	// The values of a caller's header rules are for one sandbox: the pool must not
+	// keep them, and no other request needs such a box.
+	if slices.ContainsFunc(like.Secrets, func(s sandbox.Secret) bool { return s.Always }) {
 		return nil
 	}
 	// The engine enforces Idle and Lifetime, so they do not change the shape.

@@ -46,6 +46,11 @@ const (
 	MinIdle        = time.Second
 )
 
+// Forever stands for no limit of a duration: a lifetime that does not end a
+// sandbox, and the timeout of a run that may take as long as its sandbox. It can be
+// added to any time, and clocks take it.
+const Forever = 100 * 365 * 24 * time.Hour
+
 // Or returns l with every zero field taken from d.
 func (l Limits) Or(d Limits) Limits {
 	if l.CPUs == 0 {
@@ -106,7 +111,15 @@ func (l Limits) Check(most Limits) error {
 }
 
 func showBytes(f float64) string    { return FormatBytes(int64(f)) }
-func showDuration(f float64) string { return time.Duration(f).String() }
+func showDuration(f float64) string { return FormatDuration(time.Duration(f)) }
+
+// FormatDuration writes d as [time.Duration.String] does, and [Forever] as none.
+func FormatDuration(d time.Duration) string {
+	if d >= Forever {
+		return "none"
+	}
+	return d.String()
+}
 
 // FormatBytes writes n with a binary unit: 512 MiB, 1.5 GiB, 17 B.
 func FormatBytes(n int64) string {

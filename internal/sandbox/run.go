@@ -69,8 +69,24 @@ type RunRequest struct {
 	// sandbox cannot turn into sixels has none.
 	SixelWidth int
 
-	// Timeout is how long the program may run. Zero takes the default.
+	// Service, if not nil, makes the run a service. It then has no Stdin, KeepStdin,
+	// PTY, Context and Timeout.
+	Service *ServiceRequest
+
+	// Timeout is how long the program may run. Zero takes the default. [Forever]
+	// is as long as the sandbox.
 	Timeout time.Duration
+
+	// Key, if not nil, is kept with the run for an hour. A second run of the same
+	// principal with the same Key.Hash does not start: the error is of kind Conflict.
+	Key *RunKey
+}
+
+// A RunKey identifies a request for a run that its caller may repeat.
+type RunKey struct {
+	// Hash is the hash of the caller's key. Request is equal for equal requests, and
+	// does not reveal the request to a reader who has not the caller's key.
+	Hash, Request [32]byte
 }
 
 // TerminalSize is the size of a terminal in characters.
@@ -98,8 +114,19 @@ type Run struct {
 	// Changes are what the run changed in the workspace, set when it has
 	// finished. It is nil if the sandbox has no workspace.
 	Changes *Changes `json:"changes,omitempty"`
+	// Service is set for a run that is a service.
+	Service *Service `json:"service,omitempty"`
 	// Input is set while a run in a context waits for input.
 	Input *InputRequest `json:"waits_for,omitempty"`
+}
+
+// A ListedRun is a run in a list, with the beginning of its program.
+type ListedRun struct {
+	Run
+	Language string `json:"language,omitempty"` // "" for a command
+	// Program has at most 1,000 characters of the code or command. It is empty for a
+	// run of a version that did not record it.
+	Program string `json:"program,omitempty"`
 }
 
 // Usage counts the resources that a run consumed.

@@ -112,6 +112,10 @@ type CreateRequest struct {
 	// Env is added to the environment of every run in the sandbox. It may hold
 	// secrets, and is never logged or stored.
 	Env map[string]string
+	// HeaderRules are headers that the sandbox's network sets in requests to their
+	// hosts: see [NewHeaderRule]. The network must allow the hosts. Their values
+	// are only in the memory of the network's process.
+	HeaderRules []Secret
 	// TTL, if not zero, ends the sandbox that long after its creation, even if it
 	// is used, but not later than its lifetime. The end can be moved later.
 	// Without an idle limit in Limits, the sandbox then has the operator's maximum

@@ -21,6 +21,10 @@ type Secret struct {
 	// placeholder, in the form of [ParseSecretHeaders]. If there are none,
 	// [DefaultSecretHeaders] apply.
 	Headers []string `json:"headers,omitempty"`
+	// Always makes the secret a header rule of its sandbox's creator: each request
+	// to its host has its one header with the value, in place of what the program
+	// sent. It has no name, and programs have no placeholder. See [NewHeaderRule].
+	Always bool `json:"always,omitempty"`
 	// Value replaces the placeholder. It is not in JSON.
 	Value SecretValue `json:"-"`
 	// Principals are the principals whose sandboxes use the secret. If there are
@@ -74,8 +78,15 @@ const maxSecretName = 64 // characters
 
 // Placeholder returns the text that programs see in place of the value. No
 // secret's placeholder is part of another's. Every header may contain its
-// characters.
-func (s *Secret) Placeholder() string { return "glovebox-secret-" + s.Name + "-placeholder" }
+// characters. All header rules have the same one, for answers only. The caller
+// chooses nothing of it, and it is no longer than the shortest value that answers
+// hide: otherwise the values of several rules could make an answer grow without end.
+func (s *Secret) Placeholder() string {
+	if s.Always {
+		return "(hidden)"
+	}
+	return "glovebox-secret-" + s.Name + "-placeholder"
+}
 
 // IsFor reports whether the value may go to the host of that name on that port.
 // The name is in lower case.

@@ -51,13 +51,15 @@ const (
 	BlockedHTTPHost    BlockReason = "HTTP host"                 // missing, or not the resolved name
 	BlockedOpaque      BlockReason = "neither TLS nor HTTP"      // no rule names the port
 	BlockedHeader      BlockReason = "header that the secret does not name"
-	BlockedCertificate BlockReason = "certificate"          // of a host of secrets
-	BlockedQUIC        BlockReason = "QUIC"                 // it hides the server name
-	BlockedQuestion    BlockReason = "kind of DNS question" // not a question for addresses
-	BlockedUnresolved  BlockReason = "name not resolved"    // allowed, but the gateway's machine found no address
-	BlockedLimit       BlockReason = "limit"                // on connections or bytes
-	BlockedProtocol    BlockReason = "protocol"             // neither TCP nor UDP
-	BlockedChange      BlockReason = "policy changed"       // while the connection was open
+	BlockedClear       BlockReason = "HTTP to a host with header rules" // they need HTTPS
+	BlockedLost        BlockReason = "header rules lost"                // with the server that had their values
+	BlockedCertificate BlockReason = "certificate"                      // of a host of secrets
+	BlockedQUIC        BlockReason = "QUIC"                             // it hides the server name
+	BlockedQuestion    BlockReason = "kind of DNS question"             // not a question for addresses
+	BlockedUnresolved  BlockReason = "name not resolved"                // allowed, but the gateway's machine found no address
+	BlockedLimit       BlockReason = "limit"                            // on connections or bytes
+	BlockedProtocol    BlockReason = "protocol"                         // neither TCP nor UDP
+	BlockedChange      BlockReason = "policy changed"                   // while the connection was open
 )
 
 // A Destination is a host and port that a sandbox reached or tried to reach, with

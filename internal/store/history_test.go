@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,48 @@ func TestHistory(t *testing.T) {
 				t.Errorf("%v, -want +got\n%s", err, d)
 			}
 		})
+	}
+}
+
+// TestLastRuns checks the order, the owner and the bound of the list, and that its cost
+// depends on the runs of its principal alone.
+func TestLastRuns(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	for i, p := range []sandbox.Principal{"token:a", "token:b"} {
+		box := Sandbox{Principal: p}
+		box.ID, box.State = fmt.Sprint("sbx_", i), sandbox.Running
+		if err := s.InsertSandbox(t.Context(), box); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 3 {
+			r := Run{Principal: p, Program: strings.Repeat("é", 2000)}
+			r.ID, r.SandboxID, r.Started = fmt.Sprint(p, n), box.ID, time.UnixMicro(int64(n)).UTC()
+			if err := s.InsertRun(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	list, err := s.LastRuns(t.Context(), "token:a", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range list {
+		got = append(got, fmt.Sprint(r.ID, " ", len([]rune(r.Program))))
+	}
+	if d := cmp.Diff([]string{"token:a2 1000", "token:a1 1000"}, got); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+	var plan string
+	err = collect(t.Context(), s.read, "EXPLAIN QUERY PLAN "+lastRunsSQL, []any{"token:a", 2}, func(scan scanFunc) error {
+		var id, parent, unused int
+		var detail string
+		err := scan(&id, &parent, &unused, &detail)
+		plan += detail + "\n"
+		return err
+	})
+	if err != nil || strings.Contains(plan, "SCAN runs") || strings.Contains(plan, "runs_started") || !strings.Contains(plan, "runs_by_sandbox") {
+		t.Errorf("%v; the query looks at runs of other principals:\n%s", err, plan)
 	}
 }
 

@@ -48,6 +48,19 @@ func (s *Store) History(ctx context.Context, f HistoryFilter) ([]Run, error) {
 	return s.list(ctx, query, args)
 }
 
+// lastRunsSQL reads the last runs of a principal. The index of its sandboxes leads to
+// them, so the time depends on the runs of that principal alone.
+const lastRunsSQL = historySQL + ` WHERE id IN (
+	SELECT r.id FROM sandboxes s CROSS JOIN runs r ON r.sandbox_id = s.id
+	WHERE s.principal = ?1 AND r.principal = ?1 ORDER BY r.started_at DESC, r.id DESC LIMIT ?2)
+	ORDER BY started_at DESC, id DESC`
+
+// LastRuns returns the records of the last n runs of a principal, newest first. Their
+// Program has at most 1,000 characters.
+func (s *Store) LastRuns(ctx context.Context, p sandbox.Principal, n int) ([]Run, error) {
+	return s.list(ctx, lastRunsSQL, []any{p, n})
+}
+
 // RecentRuns returns the records of the last n runs of a sandbox, oldest first.
 func (s *Store) RecentRuns(ctx context.Context, sandboxID string, n int) ([]Run, error) {
 	list, err := s.runs(ctx, ` WHERE sandbox_id = ? ORDER BY started_at DESC, id DESC LIMIT ?`, sandboxID, n)

@@ -30,20 +30,36 @@ type Run struct {
 	// StdoutBytes and StderrBytes count all output of the run. KeptBytes is the
 	// size of its log. They are set when the run has finished.
 	StdoutBytes, StderrBytes, KeptBytes int64
+	// Key is the key of a run that begins, or nil. It is not read back.
+	Key *sandbox.RunKey
+	// Keeping is for the process that continues a service.
+	Keeping Keeping
+}
+
+// Keeping is the part of a service's record that its owner does not see.
+type Keeping struct {
+	// Check tells when the service is ready, and IsReady that it has been so.
+	Check   *sandbox.ReadyCheck `json:"check,omitempty"`
+	IsReady bool                `json:"is_ready,omitempty"`
+	// Stdout and Stderr count the output before the last start of the program.
+	Stdout int64 `json:"stdout,omitempty"`
+	Stderr int64 `json:"stderr,omitempty"`
+	// Key seals the file in the sandbox that has what starts the program again.
+	Key []byte `json:"key,omitempty"`
 }
 
 const (
-	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, context, language, program, program_bytes)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, context, language, program, program_bytes, service)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	finishRunSQL = `UPDATE runs SET ended_at = ?, verdict = ?, cause = ?, next_step = ?, exit_code = ?,
-		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?, network = ?
+		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?, network = ?, service = ?
 		WHERE id = ? AND ended_at = 0`
 
 	// runColumns are all columns but the program, which a list leaves out.
 	runColumns = `id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
 		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes, network,
-		language, program_bytes`
+		language, program_bytes, service`
 
 	selectRunSQL = `SELECT ` + runColumns + `, program FROM runs`
 
@@ -59,11 +75,12 @@ func scanRun(scan scanFunc) (Run, error) {
 		inContext      string
 		changes        string
 		network        string
+		service        string
 	)
 	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
 		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
 		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes, &network,
-		&r.Language, &r.ProgramBytes, &r.Program)
+		&r.Language, &r.ProgramBytes, &service, &r.Program)
 	if err == nil && network != "" {
 		err = json.Unmarshal([]byte(network), &r.Network)
 	}
@@ -73,6 +90,9 @@ func scanRun(scan scanFunc) (Run, error) {
 	if err == nil && changes != "" {
 		err = json.Unmarshal([]byte(changes), &r.Changes)
 	}
+	if err == nil {
+		err = r.scanService(service)
+	}
 	if err != nil {
 		return Run{}, err
 	}
@@ -80,6 +100,9 @@ func scanRun(scan scanFunc) (Run, error) {
 	r.Status = sandbox.RunRunning
 	if ended != 0 {
 		r.Status = sandbox.RunFinished
+		if r.Service != nil {
+			r.Service.State = sandbox.ServiceEnded // the end of its sandbox may have ended it
+		}
 	}
 	if exit.Valid {
 		code := int(exit.Int64)
@@ -97,21 +120,63 @@ func contextOf(r Run) (string, error) {
 	return string(b), err
 }
 
+// A serviceText is a service as the table stores it.
+type serviceText struct {
+	sandbox.Service
+	Keeping Keeping `json:"keeping,omitzero"`
+}
+
+func serviceOf(r Run) (string, error) {
+	if r.Service == nil {
+		return "", nil
+	}
+	b, err := json.Marshal(serviceText{*r.Service, r.Keeping})
+	return string(b), err
+}
+
+func (r *Run) scanService(text string) error {
+	if text == "" {
+		return nil
+	}
+	var s serviceText
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	r.Service, r.Keeping = &s.Service, s.Keeping
+	return nil
+}
+
+// SetService records the state of a service whose run has not ended.
+func (s *Store) SetService(ctx context.Context, r Run) error {
+	text, err := serviceOf(r)
+	if err == nil {
+		_, err = s.exec(ctx, `UPDATE runs SET service = ? WHERE id = ? AND ended_at = 0`, text, r.ID)
+	}
+	return sandbox.Wrap(err, "store service", r.ID)
+}
+
 // InsertRun adds the record of a run that begins, and records the use of its
-// sandbox. It fails if there is no such sandbox.
+// sandbox and its key. It fails if there is no such sandbox. The error is of kind
+// Conflict if another run has the key.
 func (s *Store) InsertRun(ctx context.Context, r Run) error {
 	inContext, err := contextOf(r)
 	if err != nil {
 		return sandbox.Wrap(err, "store run", r.ID)
 	}
+	service, err := serviceOf(r)
+	if err != nil {
+		return sandbox.Wrap(err, "store run", r.ID)
+	}
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.StmtContext(ctx, s.insertRun).ExecContext(ctx, r.ID, r.SandboxID, r.Principal, micros(r.Started),
-			int64(r.Timeout), r.Terminal, r.KeepsStdin, inContext, r.Language, r.Program, r.ProgramBytes)
+			int64(r.Timeout), r.Terminal, r.KeepsStdin, inContext, r.Language, r.Program, r.ProgramBytes, service)
 		if err != nil {
 			return err
 		}
-		_, err = tx.StmtContext(ctx, s.touch).ExecContext(ctx, micros(r.Started), r.SandboxID)
-		return err
+		if _, err = tx.StmtContext(ctx, s.touch).ExecContext(ctx, micros(r.Started), r.SandboxID); err != nil || r.Key == nil {
+			return err
+		}
+		return s.putKey(ctx, tx, r)
 	})
 	return sandbox.Wrap(err, "store run", r.ID)
 }
@@ -143,11 +208,15 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 		}
 		network = string(text)
 	}
+	service, err := serviceOf(r)
+	if err != nil {
+		return false, sandbox.Wrap(err, "store run", r.ID)
+	}
 	var finished bool
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.StmtContext(ctx, s.finishRun).ExecContext(ctx, micros(r.Ended), r.Verdict.Code, r.Verdict.Cause,
 			r.Verdict.NextStep, exit, r.Usage.CPUMillis, r.Usage.PeakMemoryBytes, r.StdoutBytes, r.StderrBytes, r.KeptBytes,
-			inContext, changes, network, r.ID)
+			inContext, changes, network, service, r.ID)
 		if err != nil {
 			return err
 		}
@@ -223,8 +292,15 @@ func (s *Store) RequestRunStop(ctx context.Context, id string) error {
 	return sandbox.Wrap(err, "store run", id)
 }
 
-// DeleteRun removes the record of a run.
+// DeleteRun removes the record of a run. If the run has not ended, it did not begin,
+// and its key is free again.
 func (s *Store) DeleteRun(ctx context.Context, id string) error {
-	_, err := s.exec(ctx, `DELETE FROM runs WHERE id = ?`, id)
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM run_keys WHERE run_id IN (SELECT id FROM runs WHERE id = ? AND ended_at = 0)`, id)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `DELETE FROM runs WHERE id = ?`, id)
+		}
+		return err
+	})
 	return sandbox.Wrap(err, "delete run", id)
 }

@@ -42,6 +42,10 @@ func (emptyEngine) Stop(_ context.Context, _ sandbox.Principal, id string) error
 	return none("sandbox", id)
 }
 
+func (emptyEngine) KeyedRun(context.Context, sandbox.Principal, sandbox.RunKey) (string, error) {
+	return "", none("run", "")
+}
+
 func (emptyEngine) Start(context.Context, sandbox.Principal, sandbox.RunRequest) (sandbox.Run, error) {
 	return sandbox.Run{}, makesNone()
 }
@@ -86,6 +90,10 @@ func (emptyEngine) StopRun(_ context.Context, _ sandbox.Principal, id string) (s
 	return sandbox.Run{}, none("run", id)
 }
 
+func (emptyEngine) LastRuns(context.Context, sandbox.Principal, int) ([]sandbox.ListedRun, error) {
+	return nil, nil
+}
+
 func (emptyEngine) Runs(_ context.Context, _ sandbox.Principal, id string, _ int) ([]sandbox.Run, error) {
 	return nil, none("sandbox", id)
 }
@@ -104,6 +112,26 @@ func (emptyEngine) WriteFile(_ context.Context, _ sandbox.Principal, id, _ strin
 
 func (emptyEngine) StatFile(_ context.Context, _ sandbox.Principal, id, _ string) (sandbox.File, error) {
 	return sandbox.File{}, none("sandbox", id)
+}
+
+func (emptyEngine) WaitReady(_ context.Context, _ sandbox.Principal, id string) (sandbox.Run, error) {
+	return sandbox.Run{}, none("run", id)
+}
+
+func (emptyEngine) Services(_ context.Context, _ sandbox.Principal, id string) ([]sandbox.Run, error) {
+	return nil, none("sandbox", id)
+}
+
+func (emptyEngine) EditFile(_ context.Context, _ sandbox.Principal, id, _ string, _ []sandbox.Edit) (sandbox.Edited, error) {
+	return sandbox.Edited{}, none("sandbox", id)
+}
+
+func (emptyEngine) SearchFiles(_ context.Context, _ sandbox.Principal, id string, _ sandbox.SearchRequest) (sandbox.Found, error) {
+	return sandbox.Found{}, none("sandbox", id)
+}
+
+func (emptyEngine) GlobFiles(_ context.Context, _ sandbox.Principal, id, _, _ string, _ int) (sandbox.Listing, error) {
+	return sandbox.Listing{}, none("sandbox", id)
 }
 
 func (emptyEngine) ListFiles(_ context.Context, _ sandbox.Principal, id, _ string, _ int) ([]sandbox.File, bool, error) {

@@ -32,7 +32,7 @@ var commandHints = []commandHint{
 		"the files that were not copied are lost with the sandbox: run it again"},
 
 	// Of errors.
-	{"ask for less, or start the work in the background and look at it later",
+	{"ask for less, or ask the operator to raise the maximum of runs",
 		"use a shorter --timeout, or raise run.max_timeout in the configuration"},
 	{"ask for …, run as root or in a systemd unit with Delegate=yes, or accept it with --allow-unenforced cpu",
 		"use --cpus $1, run as root or in a systemd unit with Delegate=yes, or accept it with --allow-unenforced cpu"},

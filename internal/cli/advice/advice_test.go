@@ -78,7 +78,12 @@ func TestCommandHints(t *testing.T) {
 // elsewhere are hints that no command meets: [Next] replaces them by their
 // verdict, or only tools, preview links and clients of a server get them.
 var elsewhere = []string{
-	"set the secret in the server's configuration, and restart the server",
+	"start a run with a timeout, or ask the operator to lift the maximum of runs",
+	"give the value to a sandbox for one host (network.rules with a header), or have the operator set the secret in the server's configuration",
+	"make a new sandbox with rules",
+	"make a new sandbox with rules; they can then be replaced",
+	"use the hosts of earlier rules, or make a new sandbox",
+	"use it in a header and for a host that the operator names, or ask the operator to name this one",
 	"ask for a longer timeout, or split the work",
 	"use a template that has less, ask for as much, or accept it with --allow-unenforced …",
 	"make a sandbox with more memory, or process the data in smaller pieces",

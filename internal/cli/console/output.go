@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // PrintJSON prints v as indented JSON.
@@ -51,6 +53,8 @@ func Approximately(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
+	case d > sandbox.Forever/2:
+		return "never"
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%.0fs", d.Seconds())
 	case d < 2*time.Hour:

@@ -6,7 +6,6 @@
 package console
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -41,12 +40,43 @@ func Terminal(v any) (fd int, ok bool) {
 
 // Agree asks the person at the terminal, and returns an error unless they agree.
 func (s Streams) Agree(question string) error {
-	fmt.Fprint(s.Err, question+" [y/N] ")
-	answer, err := bufio.NewReader(s.In).ReadString('\n')
-	if a := strings.ToLower(strings.TrimSpace(answer)); err != nil || a != "y" && a != "yes" {
+	if !s.Asks(question) {
 		return &ExitError{Status: StatusFailure, Err: sandbox.Errorf(sandbox.Conflict, "nothing was changed")}
 	}
 	return nil
+}
+
+// Asks asks the person at the terminal, and reports whether they agree.
+func (s Streams) Asks(question string) bool {
+	fmt.Fprint(s.Err, question+" [y/N] ")
+	// Read no more than the line: another question may follow.
+	var line []byte
+	for b := make([]byte, 1); len(line) < 100; {
+		if _, err := io.ReadFull(s.In, b); err != nil {
+			return false
+		}
+		if b[0] == '\n' {
+			break
+		}
+		line = append(line, b[0])
+	}
+	a := strings.ToLower(strings.TrimSpace(string(line)))
+	return a == "y" || a == "yes"
+}
+
+// Secret asks the person at the terminal for a text, and does not show it.
+func (s Streams) Secret(question string) (string, error) {
+	fd, ok := Terminal(s.In)
+	if !ok {
+		return "", sandbox.Errorf(sandbox.Internal, "ask: standard input is no terminal")
+	}
+	fmt.Fprint(s.Err, question)
+	text, err := term.ReadPassword(fd)
+	fmt.Fprintln(s.Err)
+	if err != nil {
+		return "", &ExitError{Status: StatusFailure, Err: sandbox.Errorf(sandbox.Conflict, "nothing was typed, and nothing was changed")}
+	}
+	return string(text), nil
 }
 
 // A Paint adds a colour to a text, or returns it unchanged.

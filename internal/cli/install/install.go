@@ -6,12 +6,14 @@ package install
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,8 +41,11 @@ type Commands struct {
 // installFlags are the flags of install and uninstall.
 type installFlags struct {
 	name, url, tokenFile string
+	toolPrefix           string
 	project, print, all  bool
 	check                bool
+	signIn, offline      bool
+	approve              bool
 	// everything is uninstall --all; yes does not ask before it.
 	everything, yes bool
 }
@@ -60,8 +65,12 @@ func (k Commands) Install() *cobra.Command {
 		Short: "Add Glovebox to the configuration of MCP clients",
 		Long: `Add Glovebox to the configuration of the named MCP clients. Without names, Install
 finds the clients on this machine, and asks before it changes them. A client then
-starts glovebox mcp itself; with --url it uses a running server. Arguments after
--- are passed to glovebox mcp.
+starts glovebox mcp itself. Arguments after -- are passed to glovebox mcp.
+
+With --url, a client uses a running server. Install asks for the server's token on a
+terminal; otherwise it takes the token from --token-file or GLOVEBOX_TOKEN, and asks
+the server whether it is valid. For a server of yours on this machine, install makes
+a token for each client. With --sign-in, the client signs in and needs no token.
 
 Install changes only the entry of Glovebox: comments, order and other settings
 stay. An existing entry is updated. A copy of the old file is kept beside it.
@@ -73,7 +82,9 @@ Clients: ` + clientNames(),
   glovebox install --check                    ask the clients whether they reach it
   glovebox install claude-code --project      for this directory only
   glovebox install claude-desktop -- --profile automata
-  GLOVEBOX_TOKEN=gbx_... glovebox install cursor --url https://box.example.com/mcp`,
+  glovebox install claude-desktop --tool-prefix box_
+  glovebox install cursor --url https://box.example.com/mcp
+  glovebox install cursor --url https://box.example.com/mcp --token-file token`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, names, err := k.server(cmd, args, flags)
 			if err != nil {
@@ -90,22 +101,87 @@ Clients: ` + clientNames(),
 			if err != nil {
 				return err
 			}
-			if server.URL != "" && server.Token == "" {
-				k.Say("no token: if the server wants one, set %s or pass --token-file; glovebox token create NAME on the server makes one", clientconfig.TokenVariable)
+			if server.Approve, err = k.consent(env, clients, flags); err != nil {
+				return err
 			}
-			return k.changeClients(clients, flags, false, func(c clientconfig.Client) (clientconfig.Change, error) {
-				if c.ByHand() {
-					return clientconfig.Change{}, k.printSteps(c, server)
-				}
-				return c.Plan(env, flags.scope(), server)
-			})
+			return k.add(cmd.Context(), env, clients, server, flags)
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&flags.url, "url", "", "use the server at this `URL`, with the token in GLOVEBOX_TOKEN")
+	cmd.Flags().StringVar(&flags.url, "url", "", "use the server at this `URL`")
 	cmd.Flags().BoolVar(&flags.check, "check", false, "change nothing; run each client's own list of servers, for which the client starts them, and report whether it has Glovebox")
-	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`file` with the token for --url")
+	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`file` with the token for --url; - is standard input")
+	cmd.Flags().BoolVar(&flags.signIn, "sign-in", false, "with --url, write no token: the client opens a page of the server where people sign in")
+	cmd.Flags().BoolVar(&flags.offline, "offline", false, "with --url, do not ask the server, which may be off")
+	cmd.Flags().StringVar(&flags.toolPrefix, "tool-prefix", "", "put this `prefix` in front of the names of all tools, such as box_")
+	cmd.Flags().BoolVar(&flags.approve, "approve-tools", false, "let Codex call the tools of Glovebox without asking; by default it asks, and codex exec refuses")
 	return cmd
+}
+
+// add adds server to the configuration of the clients.
+func (k Commands) add(ctx context.Context, env clientconfig.Environment, clients []clientconfig.Client, server clientconfig.Server, flags installFlags) error {
+	work := work{plan: func(c clientconfig.Client) (clientconfig.Change, error) { return c.Plan(env, flags.scope(), server) }}
+	automatic := slices.ContainsFunc(clients, func(c clientconfig.Client) bool { return !c.ByHand() && c.Remote() })
+	if server.URL != "" && automatic {
+		a, err := k.newAccess(ctx, server.URL, flags)
+		if err != nil {
+			return err
+		}
+		plan := work.plan
+		work.plan = func(c clientconfig.Client) (clientconfig.Change, error) {
+			// A client that cannot be changed needs no token.
+			if _, err := plan(c); err != nil {
+				return clientconfig.Change{}, err
+			}
+			if err := a.give(ctx, env, c, &server); err != nil {
+				return clientconfig.Change{}, err
+			}
+			change, err := plan(c)
+			if err != nil {
+				err = errors.Join(err, a.undo(ctx))
+			}
+			return change, err
+		}
+		work.undo = func() error { return a.undo(ctx) }
+		work.done = func(c clientconfig.Client) { a.sayAccess(c, server.Name) }
+	}
+	plan := work.plan
+	work.plan = func(c clientconfig.Client) (clientconfig.Change, error) {
+		if c.ByHand() {
+			return clientconfig.Change{}, k.printSteps(c, server)
+		}
+		return plan(c)
+	}
+	return k.changeClients(clients, flags, false, work)
+}
+
+// consent reports whether the user lets a client call the tools without asking. Only
+// the user decides that: by the flag, by an earlier entry, or at the terminal.
+func (k Commands) consent(env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) (bool, error) {
+	var asking []string
+	some := false
+	for _, c := range clients {
+		if !c.Approves() {
+			continue
+		}
+		some = true
+		p, _, err := c.Present(env, flags.scope(), flags.name)
+		if err == nil && !p.Approval { // Plan reports the error
+			asking = append(asking, c.Title)
+		}
+	}
+	if flags.approve && !some {
+		return false, console.UsageError("--approve-tools is for codex; the other clients ask their users by rules of their own")
+	}
+	if flags.approve || flags.print || len(asking) == 0 {
+		return flags.approve, nil
+	}
+	title := strings.Join(asking, ", ")
+	if _, terminal := console.Terminal(k.In); !terminal {
+		k.Say("%s asks before it runs code in a sandbox, and codex exec refuses; with --approve-tools it does neither", title)
+		return false, nil
+	}
+	return k.Asks(title + " asks before it runs code in a sandbox, and codex exec refuses. Let it call the tools of Glovebox without asking?"), nil
 }
 
 func (f *installFlags) add(cmd *cobra.Command) {
@@ -140,8 +216,19 @@ func (k Commands) server(cmd *cobra.Command, args []string, flags installFlags) 
 		return s, nil, console.UsageError("--name: %q is not a name of 1 to 64 characters on one line", s.Name)
 	}
 	if flags.url == "" {
-		if flags.tokenFile != "" {
-			return s, nil, console.UsageError("--token-file needs --url")
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"--token-file", flags.tokenFile != ""}, {"--sign-in", flags.signIn}, {"--offline", flags.offline}} {
+			if f.set {
+				return s, nil, console.UsageError("%s needs --url", f.name)
+			}
+		}
+		if flags.toolPrefix != "" {
+			if err := config.CheckToolPrefix("--tool-prefix", flags.toolPrefix); err != nil {
+				return s, nil, err
+			}
+			extra = append([]string{"--tool-prefix", flags.toolPrefix}, extra...)
 		}
 		program, err := ownPath()
 		if err != nil {
@@ -153,6 +240,9 @@ func (k Commands) server(cmd *cobra.Command, args []string, flags installFlags) 
 	if len(extra) > 0 {
 		return s, nil, sandbox.WithHint(console.UsageError("arguments after -- cannot be combined with --url"), "pass them to glovebox serve on that server")
 	}
+	if flags.toolPrefix != "" {
+		return s, nil, sandbox.WithHint(console.UsageError("--tool-prefix cannot be combined with --url"), "pass it to glovebox serve on that server")
+	}
 	u, err := url.Parse(flags.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		return s, nil, sandbox.WithHint(console.UsageError("--url: %q is not the URL of a server", flags.url), "write it like https://box.example.com/mcp")
@@ -160,17 +250,7 @@ func (k Commands) server(cmd *cobra.Command, args []string, flags installFlags) 
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/mcp"
 	}
-	s.URL, s.Token = u.String(), strings.TrimSpace(k.Getenv(clientconfig.TokenVariable))
-	if flags.tokenFile != "" {
-		data, err := os.ReadFile(flags.tokenFile)
-		if err != nil {
-			return s, nil, console.UsageError("--token-file: %w", err)
-		}
-		s.Token = strings.TrimSpace(string(data))
-	}
-	if strings.ContainsAny(s.Token, "\r\n\"\\ ") {
-		return s, nil, console.UsageError("the token has a space, a quote, a backslash or a line break")
-	}
+	s.URL = u.String()
 	return s, names, nil
 }
 
@@ -257,13 +337,22 @@ func (k Commands) chooseClients(cmd *cobra.Command, env clientconfig.Environment
 	return found, k.Agree("add Glovebox to these?")
 }
 
+// A work is what changeClients does for each client.
+type work struct {
+	plan func(clientconfig.Client) (clientconfig.Change, error)
+	// undo takes back what plan made, if its change was not made. done is called
+	// after a change. Both may be nil.
+	undo func() error
+	done func(clientconfig.Client)
+}
+
 // changeClients makes or shows the change of each client. It continues after a
 // client that fails.
-func (k Commands) changeClients(clients []clientconfig.Client, flags installFlags, removal bool, plan func(clientconfig.Client) (clientconfig.Change, error)) error {
+func (k Commands) changeClients(clients []clientconfig.Client, flags installFlags, removal bool, work work) error {
 	var errs []error
 	changed := 0
 	for _, c := range clients {
-		change, err := plan(c)
+		change, err := work.plan(c)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -290,9 +379,15 @@ func (k Commands) changeClients(clients []clientconfig.Client, flags installFlag
 		backup, err := change.Apply(time.Now())
 		if err != nil {
 			errs = append(errs, sandbox.Wrap(err, c.Title, ""))
+			if work.undo != nil {
+				errs = append(errs, work.undo())
+			}
 			continue
 		}
 		errs = append(errs, k.sayChange(c, change, backup, flags, removal))
+		if work.done != nil {
+			work.done(c)
+		}
 	}
 	if changed == 0 && len(errs) == 0 && removal {
 		k.Say("no client has Glovebox in its configuration")
@@ -350,7 +445,7 @@ func (k Commands) printSteps(c clientconfig.Client, s clientconfig.Server) error
 	if endpoint == "" {
 		endpoint = "http://127.0.0.1:8080/mcp, where glovebox serve listens (as seen from " + c.Title + ")"
 	}
-	if s.Token != "" {
+	if k.Getenv(clientconfig.TokenVariable) != "" {
 		token = "in " + clientconfig.TokenVariable
 	}
 	steps := strings.NewReplacer("{url}", endpoint, "{token}", token, "{command}", command, "{json}", config).Replace(c.Steps)

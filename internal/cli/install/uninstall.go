@@ -71,7 +71,7 @@ stays.`,
 }
 
 func (k Commands) removeFromClients(env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) error {
-	return k.changeClients(clients, flags, true, func(c clientconfig.Client) (clientconfig.Change, error) {
+	return k.changeClients(clients, flags, true, work{plan: func(c clientconfig.Client) (clientconfig.Change, error) {
 		if c.ByHand() {
 			if !flags.all {
 				k.Say("%s: remove it by hand", c.Title)
@@ -83,7 +83,7 @@ func (k Commands) removeFromClients(env clientconfig.Environment, clients []clie
 			return clientconfig.Change{}, nil
 		}
 		return change, err
-	})
+	}})
 }
 
 // sayKept reports the files that uninstall keeps, and the live sandboxes.

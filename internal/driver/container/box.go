@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -76,6 +78,7 @@ func NewBoxes(state *StateDir, program string) *Boxes {
 func (s *Boxes) Add(p Platform, rec *Record) *Box {
 	b := &Box{boxes: s, platform: p, rec: rec}
 	b.guest = guestapi.NewClient(b.dial)
+	b.holder = lease.NewHolder(rec.Lease, b.guest)
 	b.network = &boxNetwork{state: s.state, program: s.program, spec: &rec.Spec, linked: rec.linked(), explain: b.orGone}
 	s.mu.Lock()
 	s.open[b] = true
@@ -103,7 +106,8 @@ type Box struct {
 	rec      *Record
 	network  *boxNetwork
 
-	guest *guestapi.Client // for the driver's own questions
+	guest  *guestapi.Client // for the driver's own questions
+	holder *lease.Holder
 
 	mu       sync.Mutex
 	carrier  *guestapi.Carrier // nil until the first use; guarded by mu
@@ -114,6 +118,7 @@ var (
 	_ driver.Box       = (*Box)(nil)
 	_ driver.Reporter  = (*Box)(nil)
 	_ driver.Networker = (*Box)(nil)
+	_ driver.Leaser    = (*Box)(nil)
 )
 
 // Begin makes the box usable. Its container was just started, and streams are those
@@ -123,7 +128,7 @@ var (
 //
 // The error wraps [ErrStartFailed] if the guest does not answer, and
 // [ErrForeignUsers] if programs may not write the workspace.
-func (b *Box) Begin(ctx context.Context, streams *Stdio, tunnel Tunnel) (sandbox.Receipt, error) {
+func (b *Box) Begin(ctx context.Context, streams *stdio.Conn, tunnel Tunnel) (sandbox.Receipt, error) {
 	b.mu.Lock()
 	b.carrier = guestapi.NewCarrier(streams)
 	b.mu.Unlock()
@@ -140,6 +145,9 @@ func (b *Box) Begin(ctx context.Context, streams *Stdio, tunnel Tunnel) (sandbox
 		return nil, fmt.Errorf("%w: %w: %q", ErrStartFailed, err, streams.Stderr())
 	}
 	if err := b.checkMounted(ask); err != nil {
+		return nil, err
+	}
+	if err := b.holder.Begin(ask, b.rec.Spec.Lease); err != nil {
 		return nil, err
 	}
 	if b.rec.linked() {
@@ -185,6 +193,7 @@ func (b *Box) Release() {
 	c := b.carrier
 	b.carrier, b.released = nil, true
 	b.mu.Unlock()
+	b.holder.Stop()
 	b.network.close()
 	b.guest.Close()
 	if c != nil {
@@ -321,6 +330,15 @@ func (b *Box) Incidents(ctx context.Context) (driver.Incidents, error) {
 	return in, nil
 }
 
+// SetLease implements [driver.Leaser].
+func (b *Box) SetLease(ctx context.Context, l driver.Lease) error {
+	err := b.holder.Set(ctx, l)
+	if sandbox.KindOf(err) == sandbox.Unavailable {
+		err = b.orGone(ctx, err)
+	}
+	return sandbox.Wrap(err, "set lease of box", b.Ref())
+}
+
 // Destroy implements [driver.Box].
 func (b *Box) Destroy(ctx context.Context) error {
 	b.Release()
@@ -334,7 +352,9 @@ func (b *Box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
 }
 
 // SetNetwork implements [driver.Networker].
-func (b *Box) SetNetwork(ctx context.Context, n sandbox.Network) error { return b.network.set(ctx, n) }
+func (b *Box) SetNetwork(ctx context.Context, n sandbox.Network, rules []sandbox.Secret) error {
+	return b.network.set(ctx, n, rules)
+}
 
 // Authority implements [driver.Networker].
 func (b *Box) Authority(ctx context.Context) ([]byte, error) { return b.network.authority(ctx) }

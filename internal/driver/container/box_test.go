@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -50,7 +51,7 @@ func TestDeadBox(t *testing.T) {
 	if _, err := b.Traffic(t.Context(), 0); sandbox.KindOf(err) != sandbox.Unsupported {
 		t.Errorf("Traffic without a network: %v", err)
 	}
-	if err := b.SetNetwork(t.Context(), "Example.com"); sandbox.KindOf(err) != sandbox.Invalid {
+	if err := b.SetNetwork(t.Context(), "Example.com", nil); sandbox.KindOf(err) != sandbox.Invalid {
 		t.Errorf("SetNetwork of a policy that is not canonical: %v", err)
 	}
 	p.closed = errors.New("driver is closed")
@@ -81,5 +82,30 @@ func TestWorkspaceServerEnds(t *testing.T) {
 	}
 	if err := s.Stop(); err != nil || len(p.removed) != 2 {
 		t.Errorf("Stop: %v; %d removed, want 2", err, len(p.removed))
+	}
+}
+
+// TestBoxOfEarlierProgram has a box whose record has no grant: it takes no lease, and
+// ends by nothing but a process of Glovebox, as before.
+func TestBoxOfEarlierProgram(t *testing.T) {
+	rec, err := DecodeRecord(map[string]string{LabelRecord: `{"spec":{"ID":"sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa","Detached":true,"Lease":{"end":"0001-01-01T00:00:00Z","idle":0,"busy":"0001-01-01T00:00:00Z"}},"disk":"memory"}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := NewBoxes(NewStateDir(t.TempDir(), "docker"), "").Add(&deadPlatform{}, rec)
+	defer b.Release()
+	if ok, err := driver.SetLease(t.Context(), b, driver.Lease{}); ok || err != nil {
+		t.Errorf("SetLease: %t, %v; want false, and no error", ok, err)
+	}
+}
+
+// TestLeaseOfDeadBox sets the lease of a box whose guest has ended.
+func TestLeaseOfDeadBox(t *testing.T) {
+	rec := &Record{Spec: driver.Spec{ID: sandbox.NewID(), Network: sandbox.NetworkNone, Detached: true}}
+	rec.Lease = lease.NewGrant(&rec.Spec, 0)
+	b := NewBoxes(NewStateDir(t.TempDir(), "docker"), "").Add(&deadPlatform{}, rec)
+	defer b.Release()
+	if err := b.SetLease(t.Context(), driver.Lease{}); !driver.IsGone(err) {
+		t.Errorf("SetLease: %v, want ErrGone", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/network"
@@ -52,6 +53,16 @@ func guestArgs(rec *Record) []string {
 	}
 	if !spec.Detached {
 		args = append(args, "--leased")
+	}
+	if rec.Disk != DiskMemory { // otherwise the root is read-only, and no link can be made
+		args = append(args, "--sudo", driver.SudoDir)
+	}
+	if rec.Lease != nil {
+		var unheld time.Duration
+		if spec.Lease != nil {
+			unheld = rec.Lease.Hold
+		}
+		args = append(args, "--lease", unheld.String())
 	}
 	if rec.Workspaces != "" {
 		args = append(args, "--workspaces", WorkspacesDir)

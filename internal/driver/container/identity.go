@@ -16,7 +16,7 @@ import (
 const (
 	LabelState   = "glovebox.state"   // identifies the state directory; see [StateDir.ID]
 	LabelSandbox = "glovebox.sandbox" // the sandbox's identifier
-	LabelRecord  = "glovebox.spec"    // the [Record], as JSON; it has no secrets
+	LabelRecord  = "glovebox.spec"    // the [Record], as JSON; it has no secrets of users
 	LabelOwner   = "glovebox.owner"   // host and pid of the process that made it, for display
 	LabelLease   = "glovebox.lease"   // "owner": it ends with its creator; "server": not
 	LabelRole    = "glovebox.role"    // the role of a container or volume that is no box

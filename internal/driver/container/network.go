@@ -87,7 +87,8 @@ func (n *boxNetwork) start(ctx context.Context, tunnel Tunnel) error {
 }
 
 // takeOver carries the network of a box after its server has ended. The secrets of
-// the box are lost, because only that server had them. It does nothing if another
+// the box are lost, because only that server had them: [network.Start] refuses the
+// hosts of header rules. It does nothing if another
 // process carries the network.
 func (n *boxNetwork) takeOver(ctx context.Context, tunnel Tunnel) (err error) {
 	if !n.linked || !CanNetwork(n.program) {
@@ -207,8 +208,8 @@ func (n *boxNetwork) numberBase(after int64) int64 {
 	return n.base
 }
 
-// set puts another policy in force.
-func (n *boxNetwork) set(ctx context.Context, policy sandbox.Network) error {
+// set puts another policy in force, and header rules unless they are nil.
+func (n *boxNetwork) set(ctx context.Context, policy sandbox.Network, rules []sandbox.Secret) error {
 	const op = "change network of box"
 	if err := policy.CheckCanonical(); err != nil {
 		return err
@@ -228,7 +229,7 @@ func (n *boxNetwork) set(ctx context.Context, policy sandbox.Network) error {
 	if err := keepPolicy(dir, policy); err != nil {
 		return sandbox.Wrap(err, op, n.spec.ID)
 	}
-	if err := network.Change(ctx, dir, policy); err != nil {
+	if err := network.Change(ctx, dir, policy, rules); err != nil {
 		return sandbox.Wrap(errors.Join(n.explain(ctx, err), keepPolicy(dir, before)), op, n.spec.ID)
 	}
 	return nil

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -30,6 +32,8 @@ type Record struct {
 	Disk DiskMode    `json:"disk"`
 	// Workspaces is the volume that a server of workspaces serves; empty for a box.
 	Workspaces string `json:"keeper,omitempty"`
+	// Lease is nil for an attached box, and for a box of an earlier program.
+	Lease *lease.Grant `json:"lease,omitempty"`
 }
 
 func (r *Record) encode() (string, error) {
@@ -44,6 +48,9 @@ func DecodeRecord(labels map[string]string) (*Record, error) {
 	if err := json.Unmarshal([]byte(labels[LabelRecord]), &r); err != nil {
 		return nil, fmt.Errorf("%w: its label %s is not one of ours: %w", driver.ErrGone, LabelRecord, err)
 	}
+	if r.Lease != nil && r.Lease.Hold < time.Second {
+		r.Lease = nil // no process of ours wrote that
+	}
 	return &r, nil
 }
 
@@ -57,9 +64,9 @@ func (s *StateDir) labels(rec *Record) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	lease := "owner"
+	holder := "owner"
 	if rec.Spec.Detached {
-		lease = "server"
+		holder = "server"
 	}
 	hostname, _ := os.Hostname()
 	return map[string]string{
@@ -67,7 +74,7 @@ func (s *StateDir) labels(rec *Record) (map[string]string, error) {
 		LabelSandbox: rec.Spec.ID,
 		LabelRecord:  text,
 		LabelOwner:   fmt.Sprintf("%s:%d", hostname, os.Getpid()),
-		LabelLease:   lease,
+		LabelLease:   holder,
 	}, nil
 }
 

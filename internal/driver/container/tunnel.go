@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
 )
 
 // A Tunnel starts and ends the second container of one box, the tunnel. The
@@ -12,7 +14,7 @@ import (
 type Tunnel interface {
 	// Start starts the tunnel. It returns its streams, on which no data was sent
 	// yet, and the caller closes them. If it fails, it leaves nothing.
-	Start(ctx context.Context) (*Stdio, error)
+	Start(ctx context.Context) (*stdio.Conn, error)
 	// Explain returns the error for a tunnel that was started and does not work.
 	Explain(err error) error
 	// Remove removes the tunnel. It does nothing if there is none.
@@ -31,7 +33,7 @@ func TunnelName(ref string) string { return ref + "-network" }
 
 // startTunnel starts the tunnel, and returns its streams when it is ready. The
 // caller closes them. If it fails, it leaves nothing.
-func startTunnel(ctx context.Context, t Tunnel) (_ *Stdio, err error) {
+func startTunnel(ctx context.Context, t Tunnel) (_ *stdio.Conn, err error) {
 	streams, err := t.Start(ctx)
 	if err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func startTunnel(ctx context.Context, t Tunnel) (_ *Stdio, err error) {
 }
 
 // awaitTunnel returns when the tunnel is ready.
-func awaitTunnel(ctx context.Context, streams *Stdio) error {
+func awaitTunnel(ctx context.Context, streams *stdio.Conn) error {
 	// The tunnel writes nothing before it has received something.
 	if _, err := streams.Write([]byte{0, 0}); err != nil {
 		return err

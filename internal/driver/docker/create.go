@@ -9,20 +9,23 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // A launcher makes the containers of boxes. Its methods are safe for concurrent use.
 type launcher struct {
-	runtime         string // see Options
-	inside, outside string // see Options
-	network         bool   // boxes can have a network
+	runtime         string        // see Options
+	inside, outside string        // see Options
+	network         bool          // boxes can have a network
+	hold            time.Duration // see Options
 	log             *slog.Logger
 
 	conn    *connection
@@ -45,7 +48,7 @@ var (
 // create makes a box. It tries again if the container engine cannot do everything
 // that it seemed to be able to do, or if the guest's volume was emptied.
 func (l *launcher) create(ctx context.Context, e *dockerapi.Engine, spec *driver.Spec, image *runnerImage) (*container.Box, error) {
-	rec := &container.Record{Spec: *spec, Disk: l.diskMode(e, spec)}
+	rec := &container.Record{Spec: *spec, Disk: l.diskMode(e, spec), Lease: lease.NewGrant(spec, l.hold)}
 	var err error
 	if rec.Spec.Writable, err = l.volumes.missing(ctx, e, image.id, spec.Writable); err != nil {
 		return nil, err

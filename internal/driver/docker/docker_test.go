@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -29,6 +30,11 @@ const (
 	testImage = "localhost/glovebox-test:python3"
 	guestEnv  = "GLOVEBOX_TEST_GUEST"
 )
+
+// testHold is short, so that tests need not wait long for a box that nobody holds.
+// It is long enough for a busy machine: a box with a short lease that is held must
+// not end.
+const testHold = 10 * time.Second
 
 var (
 	dockerHarness = harness(docker.Docker, dockerEnv)
@@ -96,6 +102,7 @@ func harness(engine, variable string) drivertest.Harness {
 		Open: func(dir string) (driver.Driver, error) {
 			return docker.New(docker.Options{
 				Engine: engine, Host: os.Getenv(variable), StateDir: dir, Guest: os.Getenv(guestEnv), Network: program,
+				Hold: testHold,
 			})
 		},
 		Spec: func() *driver.Spec {
@@ -114,6 +121,7 @@ func harness(engine, variable string) drivertest.Harness {
 		},
 		Leftovers: f.leftovers,
 		Processes: f.processes,
+		Stops:     true,
 		Python:    "/usr/bin/python3",
 	}
 }

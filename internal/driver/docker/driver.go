@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/moby/moby/client"
 
@@ -60,6 +61,8 @@ type Options struct {
 	// Registries are the only registries to fetch images from, like docker.io, at
 	// any address. If it is empty, all registries at public addresses are allowed.
 	Registries []string
+	// Hold is how long a guest waits for its holder; 0 is [lease.DefaultHold].
+	Hold time.Duration
 	// Lookup resolves the names of registries; nil is this machine's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Log receives errors of background work; nil discards them.
@@ -115,7 +118,7 @@ func New(opts Options) (*Driver, error) {
 	volumes := newVolumes(opts.Guest)
 	boxes := container.NewBoxes(state, opts.Network)
 	l := &launcher{
-		runtime: opts.Runtime, inside: opts.Inside, outside: opts.Outside, network: container.CanNetwork(opts.Network), log: opts.Log,
+		runtime: opts.Runtime, inside: opts.Inside, outside: opts.Outside, network: container.CanNetwork(opts.Network), hold: opts.Hold, log: opts.Log,
 		conn: conn, state: state, boxes: boxes, volumes: volumes,
 	}
 	pulls := &pulls{registries: registries.Rules{Allowed: opts.Registries, Lookup: opts.Lookup}, running: make(map[string]*pull)}
@@ -136,7 +139,7 @@ func (d *Driver) Info() driver.Info {
 		// The name of a runtime does not prove which program is behind it.
 		Boundary: sandbox.BoundaryContainer,
 		Features: driver.Features{
-			Incidents: true, Detach: true, Network: d.launch.network, Workspace: true, Images: true, EngineImages: true, Ports: true, Interpreter: true,
+			Incidents: true, Detach: true, Lease: true, Network: d.launch.network, Workspace: true, Images: true, EngineImages: true, Ports: true, Interpreter: true,
 		},
 	}
 }

@@ -64,6 +64,11 @@ type Harness struct {
 	// that has ended. It is nil if the driver has no such helpers.
 	Makers func(t testing.TB, dir string) []int
 
+	// Stops is true if a box that ended by its lease leaves an object without
+	// processes, until a driver discards it. Such a box cannot notice that the
+	// state directory was removed.
+	Stops bool
+
 	// Python is the path of a Python 3 in boxes of Spec, or "" if there is none.
 	// Without Python, the suite skips the tests that a shell cannot do.
 	Python string
@@ -97,6 +102,7 @@ func Run(t *testing.T, h Harness) {
 		{"Output", testOutput},
 		{"Tree", testTree},
 		{"File", testFile},
+		{"Edit", testEdit},
 		{"Name", testName},
 		{"Watch", testWatch},
 		{"Context", testContext},

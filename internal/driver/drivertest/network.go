@@ -265,7 +265,7 @@ func networkPrivate(t *testing.T, s *suite) {
 		{sandbox.Network("internet,!" + o.addr.String()), []bool{false, false}},
 		{o.at(allowedName) + ",!0.0.0.0/0", []bool{true, true}},
 	} {
-		if err := driver.SetNetwork(step(t), b.Box, c.policy); err != nil {
+		if err := driver.SetNetwork(step(t), b.Box, c.policy, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, got := range o.fetches(t, s, b, byName, byAddress) {
@@ -346,7 +346,7 @@ func networkChange(t *testing.T, s *suite) {
 	if got := o.fetches(t, s, b, "http://denied.example:PORT/"); strings.HasPrefix(got[0], "failed") {
 		t.Fatalf("before the change: %s", got)
 	}
-	if err := driver.SetNetwork(step(t), b.Box, o.at(allowedName)); err != nil {
+	if err := driver.SetNetwork(step(t), b.Box, o.at(allowedName), nil); err != nil {
 		t.Fatal(err)
 	}
 	got := o.fetches(t, s, b, "http://denied.example:PORT/", "http://allowed.example:PORT/")
@@ -361,7 +361,7 @@ func networkChange(t *testing.T, s *suite) {
 		t.Errorf("the receipt says of the network: %+v", c)
 	}
 	denying := o.at(allowedName) + ",!192.0.2.0/24"
-	if err := driver.SetNetwork(step(t), b.Box, denying); err != nil {
+	if err := driver.SetNetwork(step(t), b.Box, denying, nil); err != nil {
 		t.Fatal(err)
 	}
 	if receipt, err = b.Receipt(step(t)); err != nil {
@@ -370,11 +370,11 @@ func networkChange(t *testing.T, s *suite) {
 	if c := receipt.Control(sandbox.ControlNetwork); c.Asked != string(denying) || !c.Enforced {
 		t.Errorf("the receipt says of a network with a denied range: %+v", c)
 	}
-	if err := driver.SetNetwork(step(t), b.Box, "everything"); sandbox.KindOf(err) != sandbox.Invalid {
+	if err := driver.SetNetwork(step(t), b.Box, "everything", nil); sandbox.KindOf(err) != sandbox.Invalid {
 		t.Errorf("a policy that is none: %v", err)
 	}
 	none := st.box(t)
-	if err := driver.SetNetwork(step(t), none.Box, allowedName); sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "" {
+	if err := driver.SetNetwork(step(t), none.Box, allowedName, nil); sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "" {
 		t.Errorf("a network for a box that was made without: %v", err)
 	}
 }

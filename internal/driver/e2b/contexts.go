@@ -44,7 +44,7 @@ const interpreterPort = 49999
 
 // Limits of contexts.
 const (
-	maxContexts   = 64
+	maxContexts   = 128
 	maxEvent      = 48 << 20
 	maxGrace      = time.Minute
 	contextTime   = time.Minute // to make or restart one

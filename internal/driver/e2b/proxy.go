@@ -28,7 +28,7 @@ import (
 //     processes.
 //   - The proxy implements appending to a file by rewriting the whole file.
 //   - E2B's code interpreter implements contexts: see contexts.go.
-//   - Limits, ports and previews of pictures are refused.
+//   - Limits, ports, previews of pictures, edits and searches are refused.
 
 // A proxyServer serves the streams to all boxes of a driver.
 type proxyServer struct {
@@ -117,6 +117,9 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case guestapi.PathPreviews, guestapi.PathSixels:
 		http.Error(w, `{"code":"unimplemented","message":"E2B's agent cannot make previews of pictures"}`, http.StatusNotImplemented)
+		return
+	case guestapi.PathEdits, guestapi.PathSearches, guestapi.PathGlobs:
+		http.Error(w, `{"code":"unimplemented","message":"E2B's agent cannot edit or search files: run a program, such as sed, grep or find"}`, http.StatusNotImplemented)
 		return
 	case guestapi.PathLimits:
 		http.Error(w, `{"code":"unimplemented","message":"driver e2b cannot change limits"}`, http.StatusNotImplemented)

@@ -191,11 +191,12 @@ func (b *box) Authority(ctx context.Context) ([]byte, error) {
 }
 
 // SetNetwork implements [driver.Networker].
-func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
+func (b *box) SetNetwork(ctx context.Context, n sandbox.Network, rules []sandbox.Secret) error {
 	if err := n.CheckCanonical(); err != nil {
 		return err
 	}
-	_, err := b.client.call(ctx, &message.Request{Op: message.OpSetNetwork, Ref: b.ref, Network: n})
+	req := &message.Request{Op: message.OpSetNetwork, Ref: b.ref, Network: n, Rules: rules, Ruled: rules != nil, Secrets: secretValues(rules)}
+	_, err := b.client.call(ctx, req)
 	return sandbox.Wrap(err, "change network of box", b.ref)
 }
 

@@ -121,7 +121,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	if err == nil {
 		defer done()
 		var rep *message.Reply
-		req := &message.Request{Op: message.OpCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root, Trace: trace.On(ctx)}
+		req := &message.Request{Op: message.OpCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec.Secrets), Root: root, Trace: trace.On(ctx)}
 		if rep, err = d.client.create(ctx, req, far); err == nil {
 			trace.Adopt(ctx, rep.Spans)
 		}
@@ -192,10 +192,10 @@ func (d *Driver) Close() error {
 	return p.end()
 }
 
-// secretValues returns the values of a spec's secrets.
-func secretValues(spec *driver.Spec) []string {
+// secretValues returns the values of secrets.
+func secretValues(secrets []sandbox.Secret) []string {
 	var values []string
-	for _, s := range spec.Secrets {
+	for _, s := range secrets {
 		values = append(values, s.Value.Reveal())
 	}
 	return values

@@ -36,6 +36,9 @@ type Guest interface {
 	Remove(ctx context.Context, path string, opts guestapi.FileOptions) error
 	Read(ctx context.Context, path string, offset, length int64, opts guestapi.FileOptions) (io.ReadCloser, int64, error)
 	Write(ctx context.Context, path string, r io.Reader, opts guestapi.WriteOptions) (*guestapi.WriteInfo, error)
+	Edit(ctx context.Context, path string, edits []sandbox.Edit, opts guestapi.FileOptions) (*sandbox.Edited, error)
+	Search(ctx context.Context, r sandbox.SearchRequest, opts guestapi.FileOptions) (*sandbox.Found, error)
+	Glob(ctx context.Context, path, glob string, depth int, opts guestapi.FileOptions) (*guestapi.GlobResponse, error)
 
 	Sixel(ctx context.Context, picture sandbox.Base64, mime string, width int) ([]byte, error)
 	Preview(ctx context.Context, path, mime string, opts guestapi.FileOptions) ([]byte, error)

@@ -47,7 +47,8 @@ func TrustEnv() map[string]string {
 // maxBundle bounds a system's list of certificates, in bytes.
 const maxBundle = 2 << 20
 
-// Trust makes the sandbox trust an authority, by its certificate.
+// Trust makes the sandbox trust authorities, by their certificates in PEM. Those
+// that it trusts already are not added again.
 func Trust(ctx context.Context, g Guest, authority []byte, log *slog.Logger) error {
 	system, all := "", []byte(nil)
 	for _, path := range bundles {
@@ -63,7 +64,11 @@ func Trust(ctx context.Context, g Guest, authority []byte, log *slog.Logger) err
 	if len(all) > 0 && !bytes.HasSuffix(all, []byte("\n")) {
 		all = append(all, '\n')
 	}
-	all = append(all, authority...)
+	for _, one := range bytes.SplitAfter(authority, []byte("-----END CERTIFICATE-----\n")) {
+		if !bytes.Contains(all, one) {
+			all = append(all, one...)
+		}
+	}
 	for path, text := range map[string][]byte{authorityFile: authority, bundleFile: all} {
 		if err := writeRoot(ctx, g, path, text); err != nil {
 			return sandbox.Wrap(err, "install certificates", "")

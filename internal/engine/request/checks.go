@@ -283,3 +283,37 @@ func CheckWorkspaceName(name string) error {
 	}
 	return nil
 }
+
+// Hostname derives a host name from a sandbox's name.
+func Hostname(name string) string {
+	h := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, name)
+	h = strings.Trim(h, "-")
+	h = strings.TrimRight(h[:min(len(h), 63)], "-")
+	if h == "" {
+		return "sandbox"
+	}
+	return h
+}
+
+// maxHistory bounds the length of a list of runs.
+const maxHistory = 1000
+
+// HistoryLimit returns the length of a list of runs for the limit of a request. Zero
+// is the greatest length. A limit below zero is of kind Invalid.
+func HistoryLimit(limit int) (int, error) {
+	if limit < 0 {
+		return 0, Invalid("limit: %d is negative", limit)
+	}
+	if limit == 0 {
+		return maxHistory, nil
+	}
+	return min(limit, maxHistory), nil
+}

@@ -43,7 +43,7 @@ func (f Forward) Adapt(req *http.Request) error {
 		})
 	case guestapi.ProcConnect, guestapi.FSWatchDir:
 		return f.adaptTimeout(req, func(asked float64) time.Duration {
-			return milliseconds(min(asked, maxStreamMillis))
+			return milliseconds(min(asked, guestapi.MaxTimeoutMillis))
 		})
 	case guestapi.PathContexts:
 		return adaptJSON(req, func(in *contextRequest) error {
@@ -75,20 +75,21 @@ func (f Forward) environ(env map[string]string) map[string]string {
 }
 
 // runTime returns the timeout of a program that asks for a number of milliseconds.
-// Zero asks for the longest timeout, as does a number above it.
+// Zero asks for the longest timeout, as does a number above it. The result is zero
+// for a program that may run as long as its sandbox.
 func (f Forward) runTime(asked float64) time.Duration {
-	if asked <= 0 || asked > float64(f.Rules.MaxRunTimeout.Milliseconds()) {
-		return f.Rules.MaxRunTimeout
+	most := f.Rules.MaxRunTimeout
+	if asked > 0 && asked <= float64(most.Milliseconds()) {
+		most = milliseconds(asked)
 	}
-	return milliseconds(asked)
+	if most.Milliseconds() > guestapi.MaxTimeoutMillis {
+		return 0
+	}
+	return most
 }
 
 // milliseconds rounds up, because zero is no timeout.
 func milliseconds(n float64) time.Duration { return time.Duration(math.Ceil(n)) * time.Millisecond }
-
-// maxStreamMillis is the longest timeout in Connect's protocol, which has ten
-// digits.
-const maxStreamMillis = 9_999_999_999
 
 // adaptTimeout replaces the timeout in a request's header. The clients of E2B's
 // protocol send whole numbers, and some send decimals.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/service"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -23,6 +24,7 @@ type Rules struct {
 	Defaults, Maxima    sandbox.Limits
 	Network, MaxNetwork sandbox.Network
 	// RunTimeout and MaxRunTimeout are the same for the timeout of a run.
+	// [sandbox.Forever] is as long as its sandbox.
 	RunTimeout, MaxRunTimeout time.Duration
 }
 
@@ -174,6 +176,11 @@ func (r *Rules) CheckRun(req *sandbox.RunRequest) error {
 			return err
 		}
 	}
+	if req.Service != nil {
+		if err := r.checkService(req); err != nil {
+			return err
+		}
+	}
 	if req.Timeout == 0 {
 		req.Timeout = r.RunTimeout
 	}
@@ -184,11 +191,36 @@ func (r *Rules) CheckRun(req *sandbox.RunRequest) error {
 	return nil
 }
 
+// checkService checks a request for a service.
+func (r *Rules) checkService(req *sandbox.RunRequest) error {
+	for _, c := range []struct {
+		arg   string
+		given bool
+	}{
+		{"stdin", req.Stdin != nil || req.KeepStdin}, {"terminal", req.PTY != nil}, {"context", req.Context != ""},
+		{"timeout", req.Timeout != 0 && req.Timeout < sandbox.Forever},
+	} {
+		if c.given {
+			return sandbox.WithHint(Invalid("%s: a service has none", c.arg), "leave it out, or start a run that is no service")
+		}
+	}
+	if r.MaxRunTimeout < sandbox.Forever {
+		return sandbox.WithHint(Invalid("service: it would run longer than the maximum of runs, %v", r.MaxRunTimeout),
+			"start a run with a timeout, or ask the operator to lift the maximum of runs")
+	}
+	req.Timeout, req.Plots = sandbox.Forever, false
+	return service.Check(req.Service)
+}
+
 // CheckTimeout checks the timeout of a program.
 func (r *Rules) CheckTimeout(d time.Duration) error {
+	if d >= sandbox.Forever && r.MaxRunTimeout < sandbox.Forever {
+		return sandbox.WithHint(Invalid("timeout: as long as the sandbox is above the maximum, %v", r.MaxRunTimeout),
+			"ask for less, or ask the operator to raise the maximum of runs")
+	}
 	if d < 0 || d > r.MaxRunTimeout {
 		return sandbox.WithHint(Invalid("timeout: %v is not between 0 and the maximum, %v", d, r.MaxRunTimeout),
-			"ask for less, or start the work in the background and look at it later")
+			"ask for less, or ask the operator to raise the maximum of runs")
 	}
 	return nil
 }

@@ -82,6 +82,7 @@ func TestCheckRun(t *testing.T) {
 
 		{"LongestTimeout", sandbox.RunRequest{Code: "x", Timeout: 10 * time.Minute}, ""},
 		{"TooLongATimeout", sandbox.RunRequest{Code: "x", Timeout: 10*time.Minute + 1}, "timeout:"},
+		{"TimeoutOfTheSandbox", sandbox.RunRequest{Code: "x", Timeout: sandbox.Forever}, "timeout: as long as the sandbox is above the maximum, 10m0s"},
 		{"NegativeTimeout", sandbox.RunRequest{Code: "x", Timeout: -1}, "timeout:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

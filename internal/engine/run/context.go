@@ -69,6 +69,9 @@ func (r *Run) latestEnd() time.Duration {
 	_, runs, requests := r.in.Life.Status()
 	ahead := runs + requests // with the run itself, as the one more
 	each := r.set.opts.MaxTimeout + InterruptGrace + Backstop
+	if each >= sandbox.Forever/time.Duration(ahead+2) { // or the sum may overflow
+		return sandbox.Forever
+	}
 	return time.Duration(ahead)*each + StartTimeout + r.rec.Timeout + InterruptGrace + Backstop
 }
 
@@ -113,8 +116,7 @@ func (r *Run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 // connect attaches to the run in its guest.
 func (r *Run) connect() (guestlink.Events, error) {
 	if r.x == nil {
-		xs := r.log.Extents()
-		return r.in.Guest.Connect(r.ctx, r.selector(), guestapi.OutputCounts{Stdout: xs[runlog.Stdout].Total, Stderr: xs[runlog.Stderr].Total})
+		return r.in.Guest.Connect(r.ctx, r.selector(), r.have())
 	}
 	return r.in.Guest.ConnectExecution(r.ctx, r.rec.ID, r.roomForLine)
 }

@@ -55,3 +55,18 @@ func TestRoomForLongEvents(t *testing.T) {
 		t.Errorf("%d are held", st.Used)
 	}
 }
+
+// TestLatestEndWithoutTimeout: runs that may take as long as their sandbox do not
+// overflow the bound on the wait of others.
+func TestLatestEndWithoutTimeout(t *testing.T) {
+	for most, want := range map[time.Duration]time.Duration{
+		sandbox.Forever: sandbox.Forever,
+		time.Hour:       time.Hour + InterruptGrace + Backstop + StartTimeout + time.Minute + InterruptGrace + Backstop,
+	} {
+		r := &Run{in: &Sandbox{SandboxOptions: SandboxOptions{Life: &fakeLife{}}}, set: &Set{opts: Options{MaxTimeout: most}}}
+		r.rec.Timeout = time.Minute
+		if got := r.latestEnd(); got != want {
+			t.Errorf("with a maximum of %v: %v, want %v", most, got, want)
+		}
+	}
+}

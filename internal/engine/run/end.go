@@ -227,6 +227,7 @@ func (r *Run) Kill(f verdict.Fate, broken error) {
 		r.fate, r.broken = f, broken
 	}
 	r.mu.Unlock()
+	r.endService()
 	r.log.Hurry()
 	select {
 	case <-r.done:

@@ -46,6 +46,24 @@ func (f *fakeRecords) FinishRun(ctx context.Context, rec store.Run) (bool, error
 	return true, f.InsertRun(ctx, rec)
 }
 
+func (f *fakeRecords) SetService(_ context.Context, rec store.Run) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	kept := f.runs[rec.ID]
+	kept.Service, kept.Keeping = rec.Service, rec.Keeping
+	f.runs[rec.ID] = kept
+	return nil
+}
+
+// requestStop records a request of the run's owner at another process.
+func (f *fakeRecords) requestStop(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rec := f.runs[id]
+	rec.StopRequested = true
+	f.runs[id] = rec
+}
+
 func (f *fakeRecords) DeleteRun(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,12 +113,15 @@ func (f *fakeLife) MaxPolicy() sandbox.Network { return sandbox.NetworkNone }
 type fakeGuest struct {
 	guestlink.Guest // any other call panics
 
-	failing error // of Start
+	failing error         // of Start
+	timeout time.Duration // of the last Start
+	request *guestapi.StartRequest
 	events  chan guestapi.Event
 	signals chan struct{} // a value for each Signal
 }
 
-func (g *fakeGuest) Start(ctx context.Context, _ *guestapi.StartRequest, _ guestapi.StartOptions) (guestlink.Events, error) {
+func (g *fakeGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (guestlink.Events, error) {
+	g.timeout, g.request = opts.Timeout, req
 	if g.failing != nil {
 		return nil, g.failing
 	}

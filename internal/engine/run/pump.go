@@ -15,6 +15,32 @@ import (
 // run.
 func (r *Run) pump(stream guestlink.Events) {
 	var end *guestapi.End
+	if r.svc != nil {
+		end = r.keepRunning(stream)
+	} else {
+		end = r.listen(stream)
+	}
+	r.mu.Lock()
+	leaves := r.leavesLocked() && end == nil
+	if leaves {
+		r.moveLocked(left)
+	}
+	r.mu.Unlock()
+	if leaves {
+		r.in.Mount.Leave(r)
+		r.closeLog()
+		r.cancel()
+		r.room.Release()
+		close(r.done)
+		return
+	}
+	r.finish(end)
+}
+
+// listen keeps what the run's program does until it ends, and returns its end. It
+// returns nil if the program's stream broke for good.
+func (r *Run) listen(stream guestlink.Events) *guestapi.End {
+	var end *guestapi.End
 	for end == nil && stream != nil {
 		ev, err := stream.Next()
 		switch {
@@ -33,21 +59,7 @@ func (r *Run) pump(stream guestlink.Events) {
 			r.heard(ev)
 		}
 	}
-	r.mu.Lock()
-	leaves := r.leavesLocked() && end == nil
-	if leaves {
-		r.moveLocked(left)
-	}
-	r.mu.Unlock()
-	if leaves {
-		r.in.Mount.Leave(r)
-		r.closeLog()
-		r.cancel()
-		r.room.Release()
-		close(r.done)
-		return
-	}
-	r.finish(end)
+	return end
 }
 
 // lose ends a run of which an event is lost, because that is too long: the guest

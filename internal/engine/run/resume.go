@@ -15,7 +15,10 @@ func (s *Sandbox) Reopen(rec store.Run, release func()) *Run {
 	r := &Run{in: s, set: s.set, input: rec.KeepsStdin, language: noLanguage, rec: rec, release: release, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(r.set.ctx)
 	r.room = runlog.NewRoom(r.set.opts.RunningLogs, rec.Principal)
-	log, err := runlog.Reopen(r.Files(), r.set.opts.LogSize, r.room)
+	if rec.Service != nil {
+		r.reopenService()
+	}
+	log, err := runlog.Reopen(r.Files(), r.logSize(rec.Service != nil), r.room)
 	if rec.Context == nil {
 		r.codeDir = CodeDir + "/" + rec.ID
 		r.results = runlog.NewResults(r.Files(), r.room)
@@ -27,7 +30,7 @@ func (s *Sandbox) Reopen(rec store.Run, release func()) *Run {
 	}
 	if err != nil {
 		r.set.opts.Log.Error("reopen log", "run", rec.ID, "error", err)
-		log = runlog.New(r.Files(), r.set.opts.LogSize, r.room)
+		log = runlog.New(r.Files(), r.logSize(rec.Service != nil), r.room)
 		r.broken = err
 	}
 	r.log = log
@@ -50,6 +53,7 @@ func (r *Run) Resume() {
 	}
 	left := max(due.Sub(r.set.opts.Now()), Backstop)
 	r.setDeadline(left)
+	r.watchReady()
 	r.in.Life.BusyFor(r.ctx, left+Backstop)
 	r.set.opts.Work(func() {
 		stream, err := r.connect()

@@ -34,6 +34,7 @@ type Run struct {
 	plots   *plots          // nil unless the figures of its program are results
 	plain   bool            // a shell command that runs without a shell
 	x       *execution      // nil unless the run is in a context
+	svc     *keeper         // nil unless the run is a service
 	results *runlog.Results // results of a run in a context, and plots and pictures of any run
 
 	ctx     context.Context // of its stream
@@ -78,12 +79,16 @@ func (s *Sandbox) newRun(req sandbox.RunRequest) *Run {
 		Timeout:    req.Timeout,
 		Terminal:   req.PTY != nil,
 		KeepsStdin: req.KeepStdin || req.PTY != nil,
+		Key:        req.Key,
 	}
 	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), s.ID
 	r.rec.Status, r.rec.Started = sandbox.RunRunning, r.set.opts.Now()
 	r.rec.Program, r.rec.ProgramBytes = request.Program(req)
 	r.room = runlog.NewRoom(r.set.opts.RunningLogs, s.Principal)
-	r.log = runlog.New(r.Files(), r.set.opts.LogSize, r.room)
+	if req.Service != nil {
+		r.newService(req.Service)
+	}
+	r.log = runlog.New(r.Files(), r.logSize(req.Service != nil), r.room)
 	r.results = runlog.NewResults(r.Files(), r.room)
 	return r
 }
@@ -160,6 +165,12 @@ func (r *Run) selector() guestapi.ProcessSelector {
 
 // cleanUp removes the run's code from the sandbox.
 func (r *Run) cleanUp(ctx context.Context) {
+	if r.keepsStart() {
+		err := r.in.Guest.Remove(ctx, r.startPath(), guestapi.FileOptions{User: sandbox.Root})
+		if err != nil && !errors.Is(err, sandbox.NotFound) {
+			r.set.opts.Log.Debug("remove start of service", "run", r.rec.ID, "error", err)
+		}
+	}
 	if r.codeDir == "" {
 		return
 	}
@@ -251,6 +262,11 @@ func (r *Run) moveLocked(next state) bool {
 	r.state = next
 	if next == finished {
 		r.rec.Status = sandbox.RunFinished
+		if r.rec.Service != nil {
+			ended := *r.rec.Service // callers may hold it
+			ended.State = sandbox.ServiceEnded
+			r.rec.Service = &ended
+		}
 	}
 	return true
 }

@@ -58,6 +58,27 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// TestNoTimeout has a program that may run as long as its sandbox.
+func TestNoTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		r := w.mustBegin(t, sandbox.Forever)
+		select {
+		case <-w.guest.signals:
+			t.Fatal("the program was killed")
+		case <-time.After(365 * 24 * time.Hour):
+		}
+		if w.guest.timeout != sandbox.Forever+Backstop {
+			t.Errorf("the guest is told a timeout of %v", w.guest.timeout)
+		}
+		w.guest.events <- guestapi.Event{End: &guestapi.End{Status: guestapi.EndOK}}
+		if got, err := r.Wait(t.Context()); err != nil || got.Verdict.Code != sandbox.OK {
+			t.Errorf("%+v, %v", got.Verdict, err)
+		}
+		synctest.Wait()
+	})
+}
+
 // TestGiveUp has a guest that does not end a run: the sandbox is stopped, and the
 // run ends with its stream.
 func TestGiveUp(t *testing.T) {
@@ -135,7 +156,7 @@ func TestSet(t *testing.T) {
 		var ids []string
 		for range keepEnded + 1 {
 			r := w.mustBegin(t, time.Minute)
-			w.guest.events <- exited(0)
+			w.guest.events <- guestapi.Event{End: &guestapi.End{Status: guestapi.EndOK}}
 			if _, err := r.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}

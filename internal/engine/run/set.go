@@ -42,6 +42,8 @@ type Records interface {
 	// FinishRun records the end of a run. It reports false if the end is on
 	// record already.
 	FinishRun(ctx context.Context, rec store.Run) (bool, error)
+	// SetService records the state of a service.
+	SetService(ctx context.Context, rec store.Run) error
 }
 
 // Options configure a Set. All fields are required, except Metrics.

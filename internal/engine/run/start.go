@@ -87,6 +87,7 @@ func (r *Run) Start(ctx context.Context, o Order) (sandbox.Run, error) {
 		limit = r.latestEnd() // its timeout counts from its turn
 	}
 	r.setDeadline(limit)
+	r.watchReady()
 	r.in.Life.BusyFor(ctx, limit+Backstop)
 	r.keepBaselineSoon()
 	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {
@@ -159,13 +160,13 @@ func (r *Run) open(ctx context.Context, o Order) (guestlink.Events, error) {
 	}
 	if prog.Runner == nil {
 		start.Process.Cmd, start.Process.Args = prog.Argv[0], prog.Argv[1:]
-		stream, err := r.in.Guest.Start(r.ctx, start, opts)
+		stream, err := r.startProgram(start, opts)
 		r.plain = prog.shell != nil && err == nil
 		if prog.shell != nil && (errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Invalid)) {
 			// The command may be a word that only the shell knows. Otherwise the
 			// shell's own error is the better one.
 			start.Process.Cmd, start.Process.Args = prog.shell[0], prog.shell[1:]
-			stream, err = r.in.Guest.Start(r.ctx, start, opts)
+			stream, err = r.startProgram(start, opts)
 		}
 		if errors.Is(err, sandbox.NotFound) {
 			return nil, r.notFound(req, prog.Argv[0])
@@ -195,7 +196,7 @@ func (r *Run) open(ctx context.Context, o Order) (guestlink.Events, error) {
 		}
 		argv := v.Argv(dir, prog.Runner.FileName(), req.Args)
 		start.Process.Cmd, start.Process.Args = argv[0], argv[1:]
-		stream, err := r.in.Guest.Start(r.ctx, start, opts)
+		stream, err := r.startProgram(start, opts)
 		if errors.Is(err, sandbox.NotFound) {
 			if err := r.checkDir(req); err != nil {
 				return nil, err

@@ -22,6 +22,7 @@ const (
 	FateCancelled      // its owner asked for its end, and it was killed
 	FateBroken         // its output could not be kept, and it was killed
 	FateDiskFull       // its workspace is over its quota, and it was killed
+	FateUnready        // a service that was not ready in time, and was killed
 )
 
 // An Ending is all information about the end of a run.
@@ -38,7 +39,7 @@ type Ending struct {
 	MissesState bool
 
 	Fate    Fate
-	Broken  error // with FateBroken and FateDiskFull
+	Broken  error // with FateBroken, FateDiskFull and FateUnready
 	Timeout time.Duration
 	Lasted  time.Duration // by the engine's clock
 	Limits  sandbox.Limits

@@ -22,6 +22,12 @@ func Settle(e Ending) (sandbox.Verdict, *int) {
 		}), chosenCode(end)
 	case e.Fate == FateBroken:
 		return withState(end, Unkept("output", e.Broken)), chosenCode(end)
+	case e.Fate == FateUnready:
+		return sandbox.Verdict{
+			Code:     sandbox.Timeout,
+			Cause:    fmt.Sprintf("the service was not ready in time, and was ended: %v", e.Broken),
+			NextStep: "read its output, correct the program or the check, or allow more time",
+		}, chosenCode(end)
 	case e.Fate == FateDiskFull:
 		return withState(end, overQuota(e.Broken)), end.ExitCode
 	case e.Fate == FateCancelled || end.Stopped: // the engine stops code in a context for a fate, too

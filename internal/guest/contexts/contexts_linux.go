@@ -90,7 +90,7 @@ func (s *Server) resolve(r *http.Request, req *guestapi.ExecuteRequest) (*contex
 		if s.registry.add(c) != nil {
 			// Another run made it, or there is no more room.
 			if c, err = s.find(r, wanted.ID); errors.Is(err, errNoContext) {
-				return nil, rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts already", maxContexts)
+				return nil, errTooMany()
 			}
 		}
 	}

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// maxContexts bounds the contexts of a sandbox.
-	maxContexts = 64
+	// maxContexts bounds the contexts of a sandbox. Their memory is bounded by the
+	// sandbox's: a Python takes about 10 MiB.
+	maxContexts = 128
 	// maxContextID bounds the name of a context or a run, in bytes.
 	maxContextID = 128
 	// maxKept bounds the ended runs of a sandbox whose end no caller took.
@@ -22,6 +23,10 @@ var errNoContext = rpc.Errorf(guestapi.CodeNotFound, "no such context")
 
 var errNoRun = rpc.Errorf(guestapi.CodeNotFound, "no such run")
 
+func errTooMany() error {
+	return rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts, which is the maximum of a sandbox: remove one first", maxContexts)
+}
+
 // add registers a context.
 func (reg *registry) add(c *context) error {
 	reg.mu.Lock()
@@ -30,7 +35,7 @@ func (reg *registry) add(c *context) error {
 		return rpc.Errorf(guestapi.CodeAlreadyExists, "context %q is there already", c.id)
 	}
 	if len(reg.byID) >= maxContexts {
-		return rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts already", len(reg.byID))
+		return errTooMany()
 	}
 	reg.byID[c.id] = c
 	reg.made++

@@ -20,5 +20,8 @@ func (s *Server) Routes(mux *http.ServeMux) {
 	mux.HandleFunc(guestapi.FSRemoveWatcher, rpc.Unary(s.removeWatcher))
 	mux.HandleFunc(guestapi.PathFiles, s.contents)
 	mux.HandleFunc("GET "+guestapi.PathPreviews, s.previewFile)
+	mux.HandleFunc(guestapi.PathEdits, rpc.Unary(s.edit))
+	mux.HandleFunc(guestapi.PathSearches, rpc.Unary(s.search))
+	mux.HandleFunc(guestapi.PathGlobs, rpc.Unary(s.glob))
 	mux.HandleFunc(guestapi.PathLayer, s.layer)
 }

@@ -15,6 +15,9 @@ type Server struct {
 	marked   markedTree
 	watches  *watches
 	turns    turns
+	// editing and searching have a place for each edit and search under way. A search
+	// holds a thread.
+	editing, searching chan struct{}
 }
 
 // Preview returns the preview of a picture of size bytes, or nil if models can
@@ -25,7 +28,8 @@ type Preview func(done <-chan struct{}, a *account.Account, mime string, size in
 // set, the root file system is not the sandbox's own, and is not served as a
 // whole.
 func New(accounts *account.Accounts, preview Preview, shared bool) *Server {
-	return &Server{accounts: accounts, preview: preview, shared: shared, watches: newWatches()}
+	return &Server{accounts: accounts, preview: preview, shared: shared, watches: newWatches(),
+		editing: make(chan struct{}, 1), searching: make(chan struct{}, 2)}
 }
 
 // Close ends every watch.

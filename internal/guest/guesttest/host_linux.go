@@ -18,6 +18,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/guest"
 	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
+	"github.com/glovebox-dev/glovebox/internal/guest/sudo"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -29,10 +30,16 @@ const (
 	ClientArg = "be-a-client"
 )
 
+// SudoSocket is the name of the socket of a command sudo, beside the command.
+const SudoSocket = "sudo.sock"
+
 // Main runs the tests of m, or is a guest or a client if a test started it so.
 func Main(m *testing.M) {
 	if os.Args[0] == guest.Program { // what a guest executes
 		os.Exit(guest.Main(os.Args[1:]))
+	}
+	if guest.IsSudo(os.Args) {
+		os.Exit(sudo.Main(filepath.Join(filepath.Dir(os.Args[0]), SudoSocket), os.Args[1:]))
 	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

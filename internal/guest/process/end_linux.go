@@ -8,8 +8,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// endEvent describes how c ended.
-func endEvent(c *Child, detail *guestapi.EndDetail) *guestapi.EndEvent {
+// endEvent describes how p ended.
+func endEvent(p *Process, detail *guestapi.EndDetail) *guestapi.EndEvent {
+	c := p.child
 	ev := &guestapi.EndEvent{Detail: detail}
 	if c.status.Signaled() {
 		sig := c.status.Signal()
@@ -24,8 +25,8 @@ func endEvent(c *Child, detail *guestapi.EndDetail) *guestapi.EndEvent {
 		ev.ExitCode = int32(c.status.ExitStatus())
 		ev.Status = "exit status " + strconv.Itoa(c.status.ExitStatus())
 	}
-	detail.CPUMillis = (c.usage.Utime.Nano() + c.usage.Stime.Nano()) / 1e6
-	detail.PeakMemoryBytes = c.usage.Maxrss << 10 // counted in KiB
+	detail.CPUMillis = (processorTime(&c.usage) + p.delegatedCPU.Load()) / 1e6
+	detail.PeakMemoryBytes = max(c.usage.Maxrss, p.delegatedPeak.Load()) << 10 // counted in KiB
 	return ev
 }
 
@@ -52,7 +53,7 @@ func (s *Set) DescribeEnd(p *Process, detail *guestapi.EndDetail) *guestapi.EndE
 		detail.MemoryKill = tellsAny(text, memoryTexts) ||
 			p.child.status.Signaled() && p.child.status.Signal() == unix.SIGKILL && !detail.TimedOut && s.shortages.sawOOMKill()
 	}
-	return endEvent(p.child, detail)
+	return endEvent(p, detail)
 }
 
 // DescribeFailure adds to detail which resource code lacked that failed in a

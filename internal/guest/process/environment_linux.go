@@ -101,7 +101,7 @@ func (cfg *Config) environment(a *account.Account, extra map[string]string, term
 	if added := extra[nodePath]; added != "" && modules != "" {
 		env[nodePath] = added + ":" + modules
 	}
-	delete(env, markerName)
+	delete(env, MarkerName)
 	list := make([]string, 0, len(env)+1)
 	for k, v := range env {
 		list = append(list, k+"="+v)

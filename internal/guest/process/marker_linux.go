@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// markerName is the variable that marks the descendants of a process. A program
+// MarkerName is the variable that marks the descendants of a process. A program
 // can drop its marker, but cannot forge another process's.
-const markerName = "GLOVEBOX_PROCESS"
+const MarkerName = "GLOVEBOX_PROCESS"
 
 // markers makes and checks markers: a process number and a keyed hash of it.
 type markers struct{ key [32]byte }

@@ -26,6 +26,9 @@ type Process struct {
 	kills    sync.Mutex // held while the tree is being killed
 	timedOut atomic.Bool
 	limitHit atomic.Bool // the process limit was reached at the kill
+
+	// What ended delegates have used: nanoseconds, and KiB of the largest one.
+	delegatedCPU, delegatedPeak atomic.Int64
 }
 
 // A run is a program that was started for a caller. It is tracked until a caller

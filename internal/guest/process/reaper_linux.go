@@ -1,6 +1,7 @@
 package process
 
 import (
+	"maps"
 	"os"
 	"sync"
 	"syscall"
@@ -21,6 +22,11 @@ type reaper struct {
 type Child struct {
 	reaper *reaper
 	pid    int
+	// A delegate counts as a part of the process with the number owner, which is
+	// 0 if the guest does not know it. credit is that process while it is known.
+	delegate bool
+	owner    uint64
+	credit   *Process
 	// done is closed after the child was reaped and the fields below are set.
 	done   chan struct{}
 	status unix.WaitStatus
@@ -29,20 +35,24 @@ type Child struct {
 
 func newReaper() *reaper { return &reaper{live: make(map[int]*Child)} }
 
-// start starts a program. It calls before just before the fork and after just
-// after it, and starts no other child in between.
-func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr, before, after func()) (*Child, error) {
+// start starts a program as c, whose owner is set. It calls before just before the
+// fork and after just after it, and starts no other child in between. If before
+// fails, there is no fork.
+func (r *reaper) start(c *Child, path string, argv []string, attr *syscall.ProcAttr, before func() error, after func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before()
-	pid, err := syscall.ForkExec(path, argv, attr)
+	err := before()
+	pid := 0
+	if err == nil {
+		pid, err = syscall.ForkExec(path, argv, attr)
+	}
 	after()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c := &Child{reaper: r, pid: pid, done: make(chan struct{})}
+	c.reaper, c.pid, c.done = r, pid, make(chan struct{})
 	r.live[pid] = c
-	return c, nil
+	return nil
 }
 
 // Done returns a channel that is closed when c has ended.
@@ -69,15 +79,18 @@ func (c *Child) signal(sig unix.Signal, group bool) error {
 	return unix.Kill(c.pid, sig)
 }
 
-// pids returns the children that are not reaped yet.
-func (r *reaper) pids() map[int]bool {
+// children returns the children that are not reaped yet, by pid.
+func (r *reaper) children() map[int]*Child {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := make(map[int]bool, len(r.live))
-	for pid := range r.live {
-		m[pid] = true
-	}
-	return m
+	return maps.Clone(r.live)
+}
+
+// child returns the child with that pid, or nil.
+func (r *reaper) child(pid int) *Child {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.live[pid]
 }
 
 // run reaps at every SIGCHLD on sigs until sigs is closed.
@@ -105,6 +118,9 @@ func (r *reaper) reap() bool {
 		if c := r.live[pid]; c != nil {
 			delete(r.live, pid)
 			c.status, c.usage = status, usage
+			if c.credit != nil {
+				c.credit.addUsage(&usage)
+			}
 			close(c.done)
 		}
 		return true

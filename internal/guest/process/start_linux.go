@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -37,7 +39,7 @@ func (s *Set) Variables(a *account.Account, extra map[string]string) []string {
 }
 
 func (s *Set) environment(p *Process, terminal bool) []string {
-	return append(s.cfg.environment(p.account, p.config.Envs, terminal), markerName+"="+s.markers.of(p.id))
+	return append(s.cfg.environment(p.account, p.config.Envs, terminal), MarkerName+"="+s.markers.of(p.id))
 }
 
 // Locate decides in which directory p starts, and returns the file of the first
@@ -73,8 +75,8 @@ func (s *Set) Exec(p *Process, file string, args, env []string, d *Descriptors) 
 func (s *Set) exec(p *Process, file string, env []string, d *Descriptors, terminal bool) error {
 	attr := &syscall.ProcAttr{Dir: p.cwd, Env: env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: terminal}}
 	argv := append([]string{p.config.Cmd}, p.config.Args...)
-	child, err := s.fork(file, argv, attr, p.account, d)
-	if err != nil {
+	child := new(Child)
+	if err := s.fork(child, file, argv, attr, p.account, d); err != nil {
 		return execError(err, p.config.Cmd, file)
 	}
 	p.child = child
@@ -86,7 +88,13 @@ func (s *Set) exec(p *Process, file string, env []string, d *Descriptors, termin
 }
 
 // fork starts a program as a, with the descriptors d.
-func (s *Set) fork(file string, argv []string, attr *syscall.ProcAttr, a *account.Account, d *Descriptors) (*Child, error) {
+func (s *Set) fork(c *Child, file string, argv []string, attr *syscall.ProcAttr, a *account.Account, d *Descriptors) error {
+	return s.forkIn(-1, c, file, argv, attr, a, d)
+}
+
+// forkIn is fork in the directory with the descriptor dir. With -1, attr names the
+// directory.
+func (s *Set) forkIn(dir int, c *Child, file string, argv []string, attr *syscall.ProcAttr, a *account.Account, d *Descriptors) error {
 	for _, fd := range d.child {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
@@ -98,7 +106,28 @@ func (s *Set) fork(file string, argv []string, attr *syscall.ProcAttr, a *accoun
 	// an exec.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return s.children.start(file, argv, attr, s.inheritance.beforeFork, s.inheritance.afterFork)
+	home := -1
+	before := func() error {
+		s.inheritance.beforeFork()
+		if dir < 0 {
+			return nil
+		}
+		// The child inherits the guest's directory. Nothing else in the guest depends
+		// on that, as all of its paths are absolute.
+		var err error
+		if home, err = unix.Open(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		return unix.Fchdir(dir)
+	}
+	after := func() {
+		if home >= 0 {
+			_ = unix.Fchdir(home) // the guest was there before
+			unix.Close(home)
+		}
+		s.inheritance.afterFork()
+	}
+	return s.children.start(c, file, argv, attr, before, after)
 }
 
 // Track adds a started process to the processes that callers can name, until
@@ -110,7 +139,11 @@ func (s *Set) Track(p *Process) { s.table.add(&run{Process: p, part: true}) }
 // not tracked. It closes the process's descriptors in d.
 func (s *Set) StartHelper(argv, env []string, a *account.Account, d *Descriptors) (*Child, error) {
 	attr := &syscall.ProcAttr{Dir: "/", Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
-	c, err := s.fork("/proc/self/exe", argv, attr, a, d)
+	c := new(Child)
+	err := s.fork(c, "/proc/self/exe", argv, attr, a, d)
 	d.closeChild()
-	return c, err
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }

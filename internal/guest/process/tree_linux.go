@@ -29,22 +29,26 @@ type trees struct {
 }
 
 // members returns the processes of p's tree. These are the descendants of p's
-// first process, and the processes with its marker or in its session. Orphans
-// that began after p and belong to no other process count, too. All are
+// first process, the processes with its marker or in its session, and its
+// delegates. Orphans and delegates that began after p and belong to no other
+// process count, too. All are
 // descendants of the guest.
 func (ts *trees) members(p *Process, all map[int]procfs.Process) []procfs.Process {
 	// The order matters: the snapshot came first, so its children are known by
 	// now.
-	live := ts.children.pids()
+	live := ts.children.children()
 	tracked := ts.table.byPID()
 	ours := make(map[int]bool)   // descendants that are p's
 	others := make(map[int]bool) // that are another's
 	var list []procfs.Process
 	for _, d := range procfs.Descendants(all, ts.pid) {
 		mine, known := false, false
+		child := live[d.PID]
 		switch {
-		case d.PPID == ts.pid && live[d.PID]:
+		case d.PPID == ts.pid && child != nil && !child.delegate:
 			mine, known = tracked[d.PID] == p, true
+		case d.PPID == ts.pid && child != nil && child.owner != 0:
+			mine, known = child.owner == p.id, true
 		case ours[d.PPID]:
 			mine, known = true, true
 		case others[d.PPID]:
@@ -62,6 +66,11 @@ func (ts *trees) members(p *Process, all map[int]procfs.Process) []procfs.Proces
 			others[d.PID] = true
 		}
 	}
+	// The first process is the first to be killed. Otherwise it could see the end of
+	// a delegate, and exit by itself.
+	if i := slices.IndexFunc(list, func(m procfs.Process) bool { return m.PID == p.child.pid }); i > 0 {
+		list[0], list[i] = list[i], list[0]
+	}
 	return list
 }
 
@@ -73,7 +82,10 @@ func (ts *trees) ownerByTrace(p *Process, d procfs.Process, tracked map[int]*Pro
 	if q := tracked[d.SID]; q != nil && q != p {
 		return false, true
 	}
-	if id, ok := ts.markers.id(ts.environ(d.PID, markerName)); ok {
+	if c := ts.children.child(d.SID); c != nil && c.delegate && c.owner != 0 {
+		return c.owner == p.id, true
+	}
+	if id, ok := ts.markers.id(ts.environ(d.PID, MarkerName)); ok {
 		return id == p.id, true
 	}
 	return false, false
@@ -102,19 +114,26 @@ func (ts *trees) killAll() error {
 	return killSet(func(all map[int]procfs.Process) []procfs.Process { return procfs.Descendants(all, ts.pid) })
 }
 
-// killSet kills the members until none is left.
+// killSet kills the members until none is left. A scan is not atomic: it misses a
+// child with a low pid whose parent ended before its own turn in the scan. So after a
+// kill, two scans in sequence must be empty.
 func killSet(members func(map[int]procfs.Process) []procfs.Process) error {
 	deadline := time.Now().Add(maxKill)
 	killed := make(marks)
 	pause := 100 * time.Microsecond
-	for round := 0; ; round++ {
+	for round, empty := 0, false; ; round++ {
 		set, err := living(members)
 		if err != nil {
 			return err
 		}
 		if len(set) == 0 {
-			return nil
+			if empty || len(killed) == 0 {
+				return nil
+			}
+			empty = true
+			continue
 		}
+		empty = false
 		if time.Now().After(deadline) {
 			return rpc.Errorf(guestapi.CodeInternal, "%d processes survive being killed, the first is %d", len(set), set[0].PID)
 		}
@@ -210,8 +229,8 @@ func (ts *trees) left(p *Process) int {
 	return len(left)
 }
 
-// hasStrangers reports whether this process has adopted orphans: children that
-// it did not start. The OS kernel hands orphans to the main thread, whose list
+// hasStrangers reports whether this process has adopted orphans, which are
+// children that it did not start, or has delegates. The OS kernel hands orphans to the main thread, whose list
 // of children is cheap to read. It returns true if the list cannot be read.
 func (ts *trees) hasStrangers() bool {
 	id := strconv.Itoa(ts.pid)
@@ -220,10 +239,10 @@ func (ts *trees) hasStrangers() bool {
 	if err != nil || n == len(buf) {
 		return true
 	}
-	known := ts.children.pids() // after the list: every child in it is known by now
+	known := ts.children.children() // after the list: every child in it is known by now
 	for f := range strings.FieldsSeq(string(buf[:n])) {
 		pid, err := strconv.Atoi(f)
-		if err != nil || !known[pid] {
+		if err != nil || known[pid] == nil || known[pid].delegate {
 			return true
 		}
 	}

@@ -34,8 +34,8 @@ var toolHints = []toolHint{
 		"make a sandbox with create_sandbox; with the same workspace it has the files again"},
 
 	// Of errors.
-	{"ask for less, or start the work in the background and look at it later",
-		"set a smaller timeout_seconds, or start the work in the background and look at it later"},
+	{"ask for less, or ask the operator to raise the maximum of runs",
+		"set a smaller timeout_seconds, or ask the operator to raise run.max_timeout"},
 	{"check the ID in the list of sandboxes, or make a new sandbox", "list_sandboxes lists sandboxes, and create_sandbox makes one"},
 	{"check the name in the list of workspaces; the first sandbox with a workspace makes it",
 		"list_workspaces lists workspaces; create_sandbox with a new name as workspace makes one"},

@@ -40,6 +40,7 @@ type Run struct {
 
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
+	Service *sandbox.Service      `json:"service,omitempty"`
 
 	answer string         // how to answer a run that waits for input
 	said   []string       // notes for both halves
@@ -83,6 +84,7 @@ func NewRun(r sandbox.Run, o sandbox.Output, now time.Time) Run {
 		Usage:     usage(r.Usage),
 		Context:   r.Context,
 		Input:     r.Input,
+		Service:   r.Service,
 		output:    o,
 		answer:    "answer with send_input",
 	}
@@ -181,6 +183,9 @@ func (r Run) facts(shown bool) string {
 	facts = append(facts, fmt.Sprintf("%d ms", r.Duration), r.RunID+" in "+r.SandboxID)
 	fmt.Fprintf(&b, "[%s]\n", strings.Join(facts, ", "))
 
+	if r.Service != nil {
+		b.WriteString(ServiceText(sandbox.Run{ID: r.RunID, Service: r.Service}) + "\n")
+	}
 	if r.Context != nil && r.Context.Notice != "" {
 		fmt.Fprintf(&b, "[before this run: %s]\n", r.Context.Notice)
 	}
@@ -220,6 +225,22 @@ func (r Run) facts(shown bool) string {
 		b.WriteString("(no output)\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// ServiceText returns a line about the service that a run is.
+func ServiceText(r sandbox.Run) string {
+	s := r.Service
+	text := fmt.Sprintf("service %q: %s, %s", s.Name, s.State, r.ID)
+	if s.Restart != sandbox.RestartNever || s.Restarts > 0 {
+		text += fmt.Sprintf(", restarts: %s, so far %d", s.Restart, s.Restarts)
+	}
+	if s.LastExit != nil {
+		text += fmt.Sprintf(", last exit code %d", *s.LastExit)
+	}
+	for _, port := range s.Ports {
+		text += fmt.Sprintf(", port %d", port)
+	}
+	return text
 }
 
 // Bounds on the links and pictures of changed files in an answer.

@@ -2,5 +2,6 @@
 // that its client gave up go on for a while, and [Keys] finds the run of a call that
 // its client repeats.
 //
-// Only package mcpserver imports it. Both are bounded, and end with the process.
+// Only package mcpserver imports it. Both are bounded, and end with the process; Keys can
+// ask records that outlive it.
 package lost

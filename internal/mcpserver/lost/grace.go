@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -22,9 +23,16 @@ type Grace struct {
 	Log  *slog.Logger
 
 	mu     sync.Mutex
-	runs   map[run]*time.Timer
+	runs   map[run]*wait
 	closed bool
 	stops  sync.WaitGroup
+}
+
+// A wait is the grace of a run: it ends at the timer.
+type wait struct {
+	*time.Timer
+	identity auth.Identity
+	keyed    bool
 }
 
 // A run is a run of a principal.
@@ -33,25 +41,29 @@ type run struct {
 	id        string
 }
 
-// Keep lets a run go on for the time of grace, or stops it at once after Close.
-func (g *Grace) Keep(p sandbox.Principal, runID string) {
-	r := run{p, runID}
+// Keep lets a run of a caller go on for the time of grace, or stops it at once after
+// Close. keyed says that the caller can find the run in a later process.
+func (g *Grace) Keep(id auth.Identity, runID string, keyed bool) {
+	r := run{id.Principal, runID}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if old := g.runs[r]; old != nil {
 		old.Stop()
 	}
 	if g.runs == nil {
-		g.runs = map[run]*time.Timer{}
+		g.runs = map[run]*wait{}
+	}
+	if g.closed && keyed {
+		return
 	}
 	after := g.Time
 	if g.closed {
 		after = 0
 	}
-	var timer *time.Timer
-	timer = time.AfterFunc(after, func() {
+	w := &wait{identity: id, keyed: keyed}
+	w.Timer = time.AfterFunc(after, func() {
 		g.mu.Lock()
-		mine := g.runs[r] == timer
+		mine := g.runs[r] == w
 		if mine {
 			delete(g.runs, r)
 			g.stops.Add(1)
@@ -62,43 +74,56 @@ func (g *Grace) Keep(p sandbox.Principal, runID string) {
 			g.stop(r)
 		}
 	})
-	g.runs[r] = timer
+	g.runs[r] = w
+}
+
+// Busy reports whether a run is in grace.
+func (g *Grace) Busy() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.runs) > 0
 }
 
 // Claim ends the grace of a run, which then goes on. It does nothing for other runs.
 func (g *Grace) Claim(p sandbox.Principal, runID string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if timer := g.runs[run{p, runID}]; timer != nil {
-		timer.Stop()
+	if w := g.runs[run{p, runID}]; w != nil {
+		w.Stop()
 		delete(g.runs, run{p, runID})
 	}
 }
 
-// End stops the unclaimed runs of a principal at once, and waits for that.
-func (g *Grace) End(p sandbox.Principal) {
-	g.end(func(r run) bool { return r.principal == p })
+// End stops the unclaimed runs of all callers for whose identity gone returns true. It
+// does not wait for that.
+func (g *Grace) End(gone func(auth.Identity) bool) {
+	g.end(func(w *wait) bool { return gone(w.identity) })
 }
 
-// Close stops all unclaimed runs at once, and waits for that.
+// Close stops all unclaimed runs at once, except those with a key, and waits for all
+// stops.
 func (g *Grace) Close() {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
-	g.end(func(run) bool { return true })
+	g.end(func(*wait) bool { return true })
 	g.stops.Wait()
 }
 
-func (g *Grace) end(which func(run) bool) {
-	var ending sync.WaitGroup
-	defer ending.Wait()
+// Wait waits for the stops that End began.
+func (g *Grace) Wait() { g.stops.Wait() }
+
+func (g *Grace) end(which func(*wait) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for r, timer := range g.runs {
-		if which(r) {
-			timer.Stop()
-			delete(g.runs, r)
-			ending.Go(func() { g.stop(r) })
+	for r, w := range g.runs {
+		if !which(w) {
+			continue
+		}
+		w.Stop()
+		delete(g.runs, r)
+		if !g.closed || !w.keyed {
+			g.stops.Go(func() { g.stop(r) })
 		}
 	}
 }

@@ -18,6 +18,12 @@ const (
 // Keys finds the runs of repeated calls, by the key that the caller gave with them.
 // The zero value is empty. It is safe for concurrent use.
 type Keys struct {
+	// Past returns the run that the same call started, as a record that outlives this
+	// process has it. Its error is of kind NotFound if there is none, and Conflict if
+	// another call had the key. Keys then remembers only the calls that are starting,
+	// and the function start records the run. Nil: Keys remembers all calls itself.
+	Past func(ctx context.Context, p sandbox.Principal, key, call string) (runID string, err error)
+
 	mu   sync.Mutex
 	byID map[sandbox.Principal]map[string]*entry
 	all  int
@@ -48,13 +54,13 @@ func (k *Keys) Do(ctx context.Context, p sandbox.Principal, key, call string, st
 			// A start that panics must free the key, too.
 			e.err = context.Canceled
 			defer func() {
-				if e.err != nil {
+				if e.err != nil || k.Past != nil {
 					k.drop(p, key, e)
 				}
 				close(e.started)
 			}()
-			e.runID, e.err = start()
-			return e.runID, false, e.err
+			e.runID, again, e.err = k.begin(ctx, p, key, call, start)
+			return e.runID, again, e.err
 		}
 		select {
 		case <-e.started:
@@ -65,6 +71,25 @@ func (k *Keys) Do(ctx context.Context, p sandbox.Principal, key, call string, st
 			return e.runID, true, nil
 		}
 	}
+}
+
+// begin starts a run, or returns the run of an earlier call.
+func (k *Keys) begin(ctx context.Context, p sandbox.Principal, key, call string, start func() (string, error)) (runID string, again bool, err error) {
+	if k.Past == nil {
+		runID, err = start()
+		return runID, false, err
+	}
+	if runID, err = k.Past(ctx, p, key, call); sandbox.KindOf(err) != sandbox.NotFound {
+		return runID, true, err
+	}
+	runID, err = start()
+	if sandbox.KindOf(err) == sandbox.Conflict {
+		// Another server on the same records may have started it meanwhile.
+		if past, pastErr := k.Past(ctx, p, key, call); sandbox.KindOf(pastErr) != sandbox.NotFound {
+			return past, true, pastErr
+		}
+	}
+	return runID, false, err
 }
 
 // take returns the entry of a key, and whether the caller must start its run.

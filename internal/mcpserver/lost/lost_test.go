@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -35,13 +36,13 @@ func newGrace(t *testing.T) (g *Grace, stopped func() []string) {
 func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, stopped := newGrace(t)
-		g.Keep("a", "1")
-		g.Keep("a", "2")
-		g.Keep("b", "1")
+		g.Keep(auth.Identity{Principal: "a"}, "1", false)
+		g.Keep(auth.Identity{Principal: "a"}, "2", false)
+		g.Keep(auth.Identity{Principal: "b"}, "1", false)
 		g.Claim("a", "1")
 		g.Claim("b", "2") // there is none
 		time.Sleep(59 * time.Second)
-		g.Keep("a", "2") // once more
+		g.Keep(auth.Identity{Principal: "a"}, "2", false) // once more
 		synctest.Wait()
 		if got := stopped(); len(got) != 0 {
 			t.Errorf("within the time %q are stopped", got)
@@ -62,16 +63,27 @@ func TestGrace(t *testing.T) {
 func TestGraceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, stopped := newGrace(t)
-		g.Keep("a", "1")
-		g.Keep("b", "1")
-		g.End("a")
+		g.Keep(auth.Identity{Principal: "a"}, "1", false)
+		g.Keep(auth.Identity{Principal: "b"}, "1", false)
+		g.End(func(id auth.Identity) bool { return id.Principal == "a" })
+		g.Wait()
 		if got := stopped(); !slices.Equal(got, []string{"a 1"}) {
 			t.Errorf("End stopped %q", got)
 		}
+		g.Keep(auth.Identity{Principal: "k"}, "1", true)
+		g.Keep(auth.Identity{Principal: "l"}, "1", true)
+		if !g.Busy() {
+			t.Error("it is not busy with runs in grace")
+		}
+		g.End(func(id auth.Identity) bool { return id.Principal == "l" })
 		g.Close()
-		g.Keep("c", "1")
+		if g.Busy() {
+			t.Error("it is busy after Close")
+		}
+		g.Keep(auth.Identity{Principal: "k"}, "2", true)
+		g.Keep(auth.Identity{Principal: "c"}, "1", false)
 		synctest.Wait()
-		if got := stopped(); !slices.Equal(got, []string{"a 1", "b 1", "c 1"}) {
+		if got := stopped(); !slices.Equal(got, []string{"a 1", "b 1", "c 1", "l 1"}) {
 			t.Errorf("Close stopped %q", got)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errhttp"
 	"github.com/moby/moby/client"
 
-	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -30,7 +30,7 @@ var ErrAttach = errors.New("attach to container")
 // reads. If the streams are not available, the error wraps ErrAttach.
 //
 // If this process is killed, the program does not run, or its standard input ends.
-func (e *Engine) StartAttached(ctx context.Context, name string) (*container.Stdio, error) {
+func (e *Engine) StartAttached(ctx context.Context, name string) (*stdio.Conn, error) {
 	if e.Name == Podman {
 		return e.startAndAttach(ctx, name)
 	}
@@ -46,12 +46,12 @@ func (e *Engine) StartAttached(ctx context.Context, name string) (*container.Std
 }
 
 // attach returns the standard streams of a container. Its errors wrap ErrAttach.
-func (e *Engine) attach(ctx context.Context, name string) (*container.Stdio, error) {
+func (e *Engine) attach(ctx context.Context, name string) (*stdio.Conn, error) {
 	at, err := e.ContainerAttach(ctx, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAttach, err)
 	}
-	return container.NewStdio(at.Conn, at.Reader, readFrame), nil
+	return stdio.New(at.Conn, at.Reader, readFrame), nil
 }
 
 // startAndAttach is StartAttached for Podman, where attaching makes the container's
@@ -60,7 +60,7 @@ func (e *Engine) attach(ctx context.Context, name string) (*container.Stdio, err
 // requests before it reads either answer. The container engine executes them in any order,
 // even if this process dies. If the engine received only the start, the guest ends
 // after a time without input.
-func (e *Engine) startAndAttach(ctx context.Context, name string) (s *container.Stdio, err error) {
+func (e *Engine) startAndAttach(ctx context.Context, name string) (s *stdio.Conn, err error) {
 	start, err := e.dialCall(ctx)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (e *Engine) startAndAttach(ctx context.Context, name string) (s *container.
 	err = streams.answer(http.StatusSwitchingProtocols)
 	switch {
 	case err == nil:
-		return container.NewStdio(streams.Conn, streams.r, readFrame), nil
+		return stdio.New(streams.Conn, streams.r, readFrame), nil
 	case errdefs.IsConflict(err):
 		// The engine executed the start between the two steps of the attach. Now
 		// the container runs.
@@ -152,7 +152,7 @@ func (c *rawCall) answer(status int) error {
 	}
 	defer resp.Body.Close()
 	var said struct{ Message string }
-	text, err := io.ReadAll(io.LimitReader(resp.Body, container.MaxStderr))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, stdio.MaxStderr))
 	if err == nil {
 		err = json.Unmarshal(text, &said)
 	}

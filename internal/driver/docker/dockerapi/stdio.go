@@ -8,7 +8,7 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
 )
 
 // readFrame reads the header of a frame of output, in the form of Docker's API.
@@ -30,7 +30,7 @@ func readFrame(r io.Reader) (stderr bool, size int, err error) {
 // Exec executes a program in a container as root, and returns its standard streams.
 // The caller closes them. The error wraps driver.ErrGone if the container does not
 // run.
-func (e *Engine) Exec(ctx context.Context, name string, args []string) (*container.Stdio, error) {
+func (e *Engine) Exec(ctx context.Context, name string, args []string) (*stdio.Conn, error) {
 	made, err := e.ExecCreate(ctx, name, client.ExecCreateOptions{
 		User: "0:0", Cmd: args, WorkingDir: "/",
 		AttachStdin: true, AttachStdout: true, AttachStderr: true,
@@ -42,5 +42,5 @@ func (e *Engine) Exec(ctx context.Context, name string, args []string) (*contain
 	if err != nil {
 		return nil, e.ExplainBox(err)
 	}
-	return container.NewStdio(at.Conn, at.Reader, readFrame), nil
+	return stdio.New(at.Conn, at.Reader, readFrame), nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
 )
 
 // frames encodes output as an engine does.
@@ -24,16 +24,16 @@ func frames(pairs ...string) []byte {
 }
 
 func TestStdio(t *testing.T) {
-	s := container.NewStdio(nil, bufio.NewReader(bytes.NewReader(frames("1", "one ", "2", "oh", "1", "", "1", "two", "3", " dear"))), readFrame)
+	s := stdio.New(nil, bufio.NewReader(bytes.NewReader(frames("1", "one ", "2", "oh", "1", "", "1", "two", "3", " dear"))), readFrame)
 	got, err := io.ReadAll(s)
 	if err != nil || string(got) != "one two" || s.Stderr() != "oh dear" {
 		t.Errorf("got %q, %q, %v", got, s.Stderr(), err)
 	}
-	s = container.NewStdio(nil, bufio.NewReader(bytes.NewReader(frames("2", strings.Repeat("x", 100_000), "1", "end"))), readFrame)
-	if got, err := io.ReadAll(s); err != nil || string(got) != "end" || len(s.Stderr()) != container.MaxStderr {
+	s = stdio.New(nil, bufio.NewReader(bytes.NewReader(frames("2", strings.Repeat("x", 100_000), "1", "end"))), readFrame)
+	if got, err := io.ReadAll(s); err != nil || string(got) != "end" || len(s.Stderr()) != stdio.MaxStderr {
 		t.Errorf("a long standard error: %d bytes kept, then %q, %v", len(s.Stderr()), got, err)
 	}
-	s = container.NewStdio(nil, bufio.NewReader(bytes.NewReader(frames("9", "x"))), readFrame)
+	s = stdio.New(nil, bufio.NewReader(bytes.NewReader(frames("9", "x"))), readFrame)
 	if _, err := io.ReadAll(s); err == nil {
 		t.Error("a stream of an unknown kind is read")
 	}
@@ -43,9 +43,9 @@ func FuzzStdio(f *testing.F) {
 	f.Add(frames("1", "out", "2", "err"))
 	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 'x'})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s := container.NewStdio(nil, bufio.NewReader(bytes.NewReader(data)), readFrame)
+		s := stdio.New(nil, bufio.NewReader(bytes.NewReader(data)), readFrame)
 		n, _ := io.Copy(io.Discard, s)
-		if n > int64(len(data)) || len(s.Stderr()) > 3*container.MaxStderr {
+		if n > int64(len(data)) || len(s.Stderr()) > 3*stdio.MaxStderr {
 			t.Errorf("%d bytes became %d and %d", len(data), n, len(s.Stderr()))
 		}
 	})

@@ -16,13 +16,16 @@ type Request struct {
 	Op   string       `json:"op"`
 	Ref  string       `json:"ref,omitempty"`
 	Spec *driver.Spec `json:"spec,omitempty"`
-	// Secrets are the values of the spec's secrets, which the encoded spec does not
-	// contain.
+	// Secrets are the values of the spec's secrets, or those of Rules, which the
+	// encoded ones do not contain.
 	Secrets []string `json:"secrets,omitempty"`
 	// After is the number of the last connection that the caller knows. Network is
 	// a policy to put in force.
 	After   int64           `json:"after,omitempty"`
 	Network sandbox.Network `json:"network,omitempty"`
+	// Rules are header rules to put in force with Network, if Ruled is set.
+	Rules []sandbox.Secret `json:"rules,omitempty"`
+	Ruled bool             `json:"ruled,omitempty"`
 	// Root is the root file system of the spec's image; nil for the host's.
 	Root *ImageRoot `json:"root,omitempty"`
 	// FirstUser is the first of the box's users. If it is 0, the box has the

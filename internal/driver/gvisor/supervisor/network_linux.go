@@ -110,8 +110,13 @@ func (b *box) authority(ctx context.Context) ([]byte, error) {
 	return pem, b.orGone(err)
 }
 
-// setNetwork puts another policy in force.
-func (b *box) setNetwork(ctx context.Context, n sandbox.Network) error {
+// setNetwork puts another policy in force, and other header rules if the request has
+// them.
+func (b *box) setNetwork(ctx context.Context, req *message.Request) error {
+	rules := req.Rules
+	if req.Ruled && rules == nil {
+		rules = []sandbox.Secret{}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.record.Linked {
@@ -120,10 +125,10 @@ func (b *box) setNetwork(ctx context.Context, n sandbox.Network) error {
 	// The record is written first, so that a receipt never claims a policy that is
 	// not in force.
 	before := b.record
-	b.record.Spec.Network = n
+	b.record.Spec.Network = req.Network
 	err := b.save()
 	if err == nil {
-		if err = network.Change(ctx, b.dir, n); err == nil {
+		if err = network.Change(ctx, b.dir, req.Network, rules); err == nil {
 			return nil
 		}
 	}

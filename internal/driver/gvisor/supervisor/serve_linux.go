@@ -110,6 +110,17 @@ func (s *supervisor) answer(ctx context.Context, req *message.Request, files []*
 	}
 }
 
+// giveValues puts the values, which came separately, into secrets.
+func giveValues(secrets []sandbox.Secret, values []string) error {
+	if len(values) != len(secrets) {
+		return sandbox.Errorf(sandbox.Invalid, "secrets without values")
+	}
+	for i, v := range values {
+		secrets[i].Value = sandbox.NewSecretValue(v)
+	}
+	return nil
+}
+
 func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.File, rep *message.Reply) (err error) {
 	if needsRef := req.Op != message.OpList && req.Op != message.OpProbe; needsRef && !sandbox.ValidID(req.Ref) {
 		if req.Op == message.OpDiscard {
@@ -124,11 +135,8 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		if len(files) < 2 || len(files) > message.MaxStreams+1 || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
-		if len(req.Secrets) != len(req.Spec.Secrets) {
-			return sandbox.Errorf(sandbox.Invalid, "secrets without values")
-		}
-		for i, v := range req.Secrets {
-			req.Spec.Secrets[i].Value = sandbox.NewSecretValue(v)
+		if err := giveValues(req.Spec.Secrets, req.Secrets); err != nil {
+			return err
 		}
 		if req.FirstUser != 0 && req.FirstUser != s.firstUser {
 			return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes has other users for them than it was asked for")
@@ -182,7 +190,9 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 	case message.OpAuthority:
 		rep.Authority, err = b.authority(ctx)
 	case message.OpSetNetwork:
-		err = b.setNetwork(ctx, req.Network)
+		if err = giveValues(req.Rules, req.Secrets); err == nil {
+			err = b.setNetwork(ctx, req)
+		}
 	case message.OpLease:
 		if req.Lease == nil {
 			return sandbox.Errorf(sandbox.Invalid, "no lease")

@@ -74,7 +74,7 @@ func (b *box) bundle(streams int) *specs.Spec {
 		// The guest often passes work from one thread to another. In the sentry,
 		// waking a thread takes longer than that work.
 		"--maxprocs", "1",
-		"--interpreter", driver.InterpreterAddress,
+		"--interpreter", driver.InterpreterAddress, "--sudo", driver.SudoDir,
 	}
 	for i := range streams {
 		args = append(args, "--conn-fd", strconv.Itoa(guestConnFD+i))

@@ -1,4 +1,4 @@
-package hostfiles
+package glob
 
 import "strings"
 
@@ -80,14 +80,19 @@ func matchClass(pattern string, c byte) (size int, ok bool) {
 		i++
 	}
 	for first := true; i < len(pattern) && (first || pattern[i] != ']'); first = false {
-		if name, rest, found := strings.Cut(pattern[i:], ":]"); found && strings.HasPrefix(name, "[:") {
-			in, known := byteClasses[name[2:]]
-			if !known {
-				return 0, false
+		if strings.HasPrefix(pattern[i:], "[:") {
+			// Only so far as a name goes: a search to the end of each of many such
+			// signs takes the square of the pattern's length.
+			near := pattern[i+2 : min(len(pattern), i+2+maxClassName+len(":]"))]
+			if name, _, found := strings.Cut(near, ":]"); found {
+				in, known := byteClasses[name]
+				if !known {
+					return 0, false
+				}
+				ok = ok || in(c)
+				i += len("[:") + len(name) + len(":]")
+				continue
 			}
-			ok = ok || in(c)
-			i = len(pattern) - len(rest)
-			continue
 		}
 		low, next := classByte(pattern, i)
 		high := low
@@ -111,6 +116,9 @@ func classByte(pattern string, i int) (c byte, next int) {
 	}
 	return pattern[i], i + 1
 }
+
+// maxClassName is the length of the longest name of a class of bytes.
+const maxClassName = len("xdigit")
 
 // byteClasses are the named classes of bytes.
 var byteClasses = map[string]func(c byte) bool{

@@ -1,4 +1,9 @@
-package container
+// Package stdio makes one connection of the standard streams of a process in a
+// container.
+//
+// Only package container and the drivers of containers import it. The caller that
+// made a [Conn] closes it.
+package stdio
 
 import (
 	"errors"
@@ -12,10 +17,10 @@ import (
 // the size of the frame, and whether its content is standard error.
 type Framing func(r io.Reader) (stderr bool, size int, err error)
 
-// A Stdio is the standard input and output of a process in a container, as one
+// A Conn is the standard input and output of a process in a container, as one
 // connection. The platform sends output in frames, whose header says whether they
 // are standard output or standard error.
-type Stdio struct {
+type Conn struct {
 	net.Conn
 	r       io.Reader
 	framing Framing
@@ -26,23 +31,23 @@ type Stdio struct {
 	said []byte // the beginning of the standard error; guarded by mu
 }
 
-// NewStdio returns the streams over conn, whose frames are read from r.
-func NewStdio(conn net.Conn, r io.Reader, framing Framing) *Stdio {
-	return &Stdio{Conn: conn, r: r, framing: framing}
+// New returns the streams over conn, whose frames are read from r.
+func New(conn net.Conn, r io.Reader, framing Framing) *Conn {
+	return &Conn{Conn: conn, r: r, framing: framing}
 }
 
 // MaxStderr bounds the part of a standard error that is kept, in bytes.
 const MaxStderr = 4 << 10
 
 // Stderr returns the beginning of the process's standard error.
-func (s *Stdio) Stderr() string {
+func (s *Conn) Stderr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.TrimSpace(strings.ToValidUTF8(string(s.said), "?"))
 }
 
 // Read reads standard output.
-func (s *Stdio) Read(p []byte) (int, error) {
+func (s *Conn) Read(p []byte) (int, error) {
 	for s.left == 0 {
 		stderr, size, err := s.framing(s.r)
 		if err != nil {
@@ -60,7 +65,7 @@ func (s *Stdio) Read(p []byte) (int, error) {
 }
 
 // keep reads a frame of standard error and keeps its beginning.
-func (s *Stdio) keep(size int) error {
+func (s *Conn) keep(size int) error {
 	for size > 0 {
 		buf := make([]byte, min(size, 1<<10))
 		n, err := s.r.Read(buf)
@@ -76,7 +81,7 @@ func (s *Stdio) keep(size int) error {
 }
 
 // Close closes the connection. It is idempotent.
-func (s *Stdio) Close() error {
+func (s *Conn) Close() error {
 	if err := s.Conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
