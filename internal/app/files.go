@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -15,7 +16,7 @@ import (
 // files implements the files over HTTP: the engine opens them, and the store
 // records which signatures were used.
 type files struct {
-	*engine.Engine
+	*audited.Engine
 	*httpserver.FileSigner
 	store *store.Store
 }

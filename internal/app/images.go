@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/image/dockersave"
 	"github.com/glovebox-dev/glovebox/internal/imagebuild"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -109,7 +109,7 @@ type imageMaker interface {
 // the local user, or images from a registry.
 type builderImages struct {
 	imageMaker
-	engine *engine.Engine
+	engine *audited.Engine
 }
 
 func (b builderImages) PullImage(ctx context.Context, order driver.ImagePull) (sandbox.Image, error) {

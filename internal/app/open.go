@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
@@ -56,6 +57,9 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.audit, s.closeAudit, err = openAudit(c, s.log); err != nil {
+		return nil, err
+	}
 	guest, err := guestbin.Path(c.StateDir)
 	if err != nil {
 		return nil, err
@@ -77,7 +81,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			return nil, err
 		}
 	}
-	known := auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC), Now: opts.now}
+	known := auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC), Verified: s.audit.TokenVerified, Now: opts.now}
 	if c.Server.SignIn.Enabled {
 		known.Grants = s.store
 	}
@@ -96,7 +100,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		}
 	}
 	s.secrets = secrets
-	s.Engine, err = engine.New(engine.Options{
+	inner, err := engine.New(engine.Options{
 		Driver:          s.driver,
 		Store:           s.store,
 		StateDir:        c.StateDir,
@@ -126,10 +130,12 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Metrics:         s.metrics,
 		Runners:         runners,
 		Indexes:         c.Languages.Indexes(),
+		Connected:       auditedConnections(s.audit, secrets),
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.Engine = audited.New(inner, s.audit)
 	s.Operator = operator.New(operator.Options{
 		Store: s.store, Engine: s.Engine, Driver: s.driver, Quota: c.Workspace.Quota(), Spawn: s.background.Go,
 	})
@@ -156,7 +162,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		}
 	})
 	if s.warmer != nil {
-		s.background.Go(func() { s.warmer.run(work, s.Engine, s.log) })
+		s.background.Go(func() { s.warmer.run(work, inner, s.log) })
 	}
 	return s, nil
 }
@@ -189,6 +195,9 @@ func (s *System) Close(ctx context.Context) error {
 	}
 	if s.host != nil {
 		errs = append(errs, s.host.Close())
+	}
+	if s.closeAudit != nil {
+		errs = append(errs, s.closeAudit())
 	}
 	if s.traces != nil {
 		s.traces.Close()

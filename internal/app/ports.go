@@ -7,14 +7,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/engine"
+	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // ports implements the ports over HTTP: the engine connects to them.
 type ports struct {
-	*engine.Engine
+	*audited.Engine
 	*httpserver.PortSigner
 }
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/e2bapi"
-	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/network"
@@ -230,7 +230,7 @@ func (s *System) e2b(builder *template.Service) (*e2bapi.Server, error) {
 }
 
 // e2bEngine is the engine for E2B's clients: it shows workspaces as volumes.
-type e2bEngine struct{ *engine.Engine }
+type e2bEngine struct{ *audited.Engine }
 
 // Volume implements [e2bapi.Engine].
 func (e e2bEngine) Volume(ctx context.Context, handle string) (e2bapi.Volume, error) {

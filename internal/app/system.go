@@ -5,12 +5,13 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/glovebox-dev/glovebox/internal/audit"
+	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/auto"
-	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
@@ -26,7 +27,7 @@ import (
 type System struct {
 	// Engine makes sandboxes and runs programs in them. Edges send it all their
 	// requests.
-	Engine *engine.Engine
+	Engine *audited.Engine
 	// Operator sees and stops the objects of all principals, for the command line.
 	*operator.Operator
 
@@ -37,7 +38,10 @@ type System struct {
 	warmer *warmer       // nil without a pool
 	store  *store.Store
 	auth   *auth.Auth
-	host   *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
+	audit  *audit.Recorder // nil if actions are not recorded
+
+	closeAudit func() error
+	host       *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
 
 	workspaces workspace.Keeper
 	secrets    []sandbox.Secret

@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/e2bapi"
 	"github.com/glovebox-dev/glovebox/internal/e2bapi/templates"
-	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/template"
 )
@@ -45,7 +45,7 @@ func (s *System) templatesAPI(builder *template.Service, access *auth.Access) *t
 // templateImages are the images for builds of principals.
 type templateImages struct {
 	imageMaker
-	engine *engine.Engine
+	engine *audited.Engine
 }
 
 func (i templateImages) FetchImage(ctx context.Context, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {

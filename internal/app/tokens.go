@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/audit"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -20,6 +22,9 @@ import (
 type Tokens struct {
 	store *store.Store
 	auth  *auth.Auth
+	audit *audit.Recorder
+
+	closeAudit func() error
 }
 
 // OpenTokens opens the tokens of c's state directory. It needs no driver, so it
@@ -36,7 +41,11 @@ func OpenTokens(ctx context.Context, c config.Config) (*Tokens, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Tokens{store: db, auth: a}, nil
+	r, closing, err := openAudit(c, nil)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Tokens{store: db, auth: a, audit: r, closeAudit: closing}, nil
 }
 
 // Served reports whether a server runs on c's state directory. It makes no directory.
@@ -59,7 +68,29 @@ func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (stri
 	if err != nil {
 		return "", sandbox.Token{}, err
 	}
-	return t.auth.Create(ctx, name, parsed...)
+	return createToken(ctx, t.audit, t.auth, name, parsed...)
+}
+
+// createToken makes a token, and records that.
+func createToken(ctx context.Context, r *audit.Recorder, a *auth.Auth, name string, scopes ...auth.Scope) (text string, token sandbox.Token, err error) {
+	rec := audit.Record{Action: audit.TokenCreate, Principal: sandbox.Local, Detail: map[string]string{"name": name}}
+	err = r.Do(ctx, rec, func(rec *audit.Record) error {
+		text, token, err = a.Create(ctx, name, scopes...)
+		rec.Detail["id"], rec.Detail["scopes"] = token.ID, strings.Join(token.Scopes, " ")
+		return err
+	})
+	return text, token, err
+}
+
+// revokeToken revokes a token, and records that.
+func revokeToken(ctx context.Context, r *audit.Recorder, a *auth.Auth, idOrName string) (token sandbox.Token, err error) {
+	rec := audit.Record{Action: audit.TokenRevoke, Principal: sandbox.Local, Detail: map[string]string{"name": idOrName}}
+	err = r.Do(ctx, rec, func(rec *audit.Record) error {
+		token, err = a.Revoke(ctx, idOrName)
+		rec.Detail["id"] = token.ID
+		return err
+	})
+	return token, err
 }
 
 // List returns every token, revoked ones too, oldest first.
@@ -96,7 +127,7 @@ type Revoked struct {
 // Revoke revokes a token by its ID or name. The error wraps [sandbox.NotFound] if
 // there is no such token.
 func (t *Tokens) Revoke(ctx context.Context, idOrName string) (Revoked, error) {
-	token, err := t.auth.Revoke(ctx, idOrName)
+	token, err := revokeToken(ctx, t.audit, t.auth, idOrName)
 	if err != nil {
 		return Revoked{}, err
 	}
@@ -182,8 +213,8 @@ func (s *System) StopRevoked(ctx context.Context, principals []sandbox.Principal
 	return stop() // tries failed stops again
 }
 
-// Close closes the store.
-func (t *Tokens) Close() error { return t.store.Close() }
+// Close closes the store and the audit log.
+func (t *Tokens) Close() error { return errors.Join(t.store.Close(), t.closeAudit()) }
 
 // firstToken returns the token of the first start, and the file for its text.
 func (s *System) firstToken() *auth.FirstToken {
@@ -193,7 +224,11 @@ func (s *System) firstToken() *auth.FirstToken {
 // FirstToken makes a token and returns its text if there is none in force, or if
 // replace is true. Otherwise it returns "".
 func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
-	return s.firstToken().Make(ctx, replace)
+	text, err := s.firstToken().Make(ctx, replace)
+	if text != "" || err != nil {
+		s.audit.Note(ctx, audit.Record{Action: audit.TokenCreate, Principal: sandbox.Local, Detail: map[string]string{"name": "first token"}}, err)
+	}
+	return text, err
 }
 
 // TokenFile returns the path of the file with the token of the first start, or "" if

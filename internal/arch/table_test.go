@@ -18,6 +18,7 @@ var table = []row{
 	{"test/conformance", "auth, httpserver, mcpserver, mcpserver/task, sandbox"},
 	{"sandbox", "nothing"},
 	{"atomicfile", "nothing"},
+	{"filelock", "nothing"},
 	{"ansi", "nothing"},
 	{"trace", "nothing"},
 	{"fair", "sandbox"},
@@ -80,7 +81,7 @@ var table = []row{
 	{"glob", "nothing"},
 	{"jsonbound", "nothing"},
 	{"workspace", "atomicfile, safepath, sandbox"},
-	{"store", "sandbox"},
+	{"store", "filelock, sandbox"},
 	{"engine/excerpt", "ansi, sandbox"},
 	{"engine/service", "sandbox"},
 	{"engine/request", "driver, engine/excerpt, engine/service, guestapi, sandbox"},
@@ -96,6 +97,8 @@ var table = []row{
 	{"statedir", "sandbox"},
 	{"operator", "control, driver, sandbox, store"},
 	{"auth", "atomicfile, sandbox"},
+	{"audit", "auth, filelock, sandbox"},
+	{"audited", "audit, engine, guestapi, sandbox"},
 	{"signin", "auth, fair, sandbox"},
 	{"hostfiles", "glob, safepath, sandbox"},
 	{"mcpserver", "ansi, auth, fair, language, mcpserver/advice, mcpserver/answer, mcpserver/argument, mcpserver/client, mcpserver/complete, mcpserver/ledger, mcpserver/lost, mcpserver/notices, mcpserver/profile, mcpserver/prompts, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
@@ -132,7 +135,7 @@ var table = []row{
 	{"cli/install", "app, cli/console, clientconfig, config, sandbox"},
 	{"cli/results", "sandbox"},
 	{"cli/screen", "sandbox"},
-	{"cli", "app, bench, cli/advice, cli/console, cli/install, cli/results, cli/screen, config, language, operator, sandbox, trace, update"},
+	{"cli", "app, audit, bench, cli/advice, cli/console, cli/install, cli/results, cli/screen, config, language, operator, sandbox, trace, update"},
 	{"arch", "nothing"},
 }
 
@@ -168,7 +171,7 @@ var outside = map[string][]string{
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},

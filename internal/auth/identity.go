@@ -103,3 +103,16 @@ func FromContext(ctx context.Context) (Identity, bool) {
 	i, ok := ctx.Value(contextKey{}).(Identity)
 	return i, ok
 }
+
+type remoteKey struct{}
+
+// WithRemote returns ctx with the address of the client's connection in it.
+func WithRemote(ctx context.Context, address string) context.Context {
+	return context.WithValue(ctx, remoteKey{}, address)
+}
+
+// Remote returns the address of the client's connection, or "" on this machine.
+func Remote(ctx context.Context) string {
+	address, _ := ctx.Value(remoteKey{}).(string)
+	return address
+}

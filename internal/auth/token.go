@@ -69,6 +69,9 @@ type Options struct {
 	Grants GrantStore
 	// Issuer, if not nil, is an issuer whose tokens are accepted, too.
 	Issuer *Issuer
+	// Verified, if not nil, is called with the result of each Verify. It must return
+	// quickly.
+	Verified func(ctx context.Context, id Identity, err error)
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
@@ -90,6 +93,7 @@ type Auth struct {
 	static     bool
 	staticHash [sha256.Size]byte
 	issuer     *issuer // or nil
+	verified   func(context.Context, Identity, error)
 	now        func() time.Time
 
 	mu      sync.Mutex
@@ -104,9 +108,12 @@ type Auth struct {
 // New returns an Auth. If the static token is too short or contains white space,
 // the error wraps [sandbox.Invalid].
 func New(o Options) (*Auth, error) {
-	a := &Auth{tokens: o.Tokens, grants: o.Grants, now: o.Now, touched: map[string]time.Time{}, expires: map[string]time.Time{}}
+	a := &Auth{tokens: o.Tokens, grants: o.Grants, verified: o.Verified, now: o.Now, touched: map[string]time.Time{}, expires: map[string]time.Time{}}
 	if a.now == nil {
 		a.now = time.Now
+	}
+	if a.verified == nil {
+		a.verified = func(context.Context, Identity, error) {}
 	}
 	if o.Issuer != nil {
 		a.issuer = newIssuer(*o.Issuer, a.now)
@@ -130,6 +137,12 @@ func New(o Options) (*Auth, error) {
 // Verify is safe against timing attacks. It compares only hashes, and the hash of
 // the static token in constant time.
 func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
+	id, err := a.verify(ctx, token)
+	a.verified(ctx, id, err)
+	return id, err
+}
+
+func (a *Auth) verify(ctx context.Context, token string) (Identity, error) {
 	hash := Hash(token)
 	if a.static && subtle.ConstantTimeCompare(hash[:], a.staticHash[:]) == 1 {
 		return Identity{Principal: StaticPrincipal, Scopes: Scopes()}, nil

@@ -49,6 +49,8 @@ type Config struct {
 
 	Workspace Workspace `yaml:"workspace"`
 
+	Audit Audit `yaml:"audit"`
+
 	Images    Images    `yaml:"images"`
 	Templates Templates `yaml:"templates"`
 	Languages Languages `yaml:"languages"`
@@ -302,6 +304,7 @@ func Default(getenv func(string) string) Config {
 			TotalSize:  50 << 30,
 			TotalFiles: 500_000,
 		},
+		Audit:     Audit{FileSize: 64 << 20},
 		MCP:       MCP{Profile: ProfileNative},
 		Images:    Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
 		Templates: Templates{ContextSize: 1 << 30, ImageSpace: 10 << 30, Builds: 2, BuildTime: Duration(30 * time.Minute), ReadyTime: Duration(time.Minute)},
@@ -437,6 +440,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MCP.Profile == "" {
 		return invalid("mcp.profile", "is empty", "leave it out, or set it to %q", ProfileNative)
+	}
+	if err := c.Audit.validate(); err != nil {
+		return err
 	}
 	if err := c.Templates.validate(); err != nil {
 		return err

@@ -98,6 +98,8 @@ type Options struct {
 	Trace trace.Sink // default: none
 	// Metrics counts events.
 	Metrics *metrics.Set // default: none
+	// Connected is called with each connection of a sandbox after its end.
+	Connected func(p sandbox.Principal, id string, c sandbox.Connection) // default: none
 
 	// Now is the clock for records. Timers use the clock of the Go runtime.
 	Now func() time.Time // default: time.Now

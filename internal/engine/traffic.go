@@ -20,7 +20,7 @@ func (b *liveSandbox) newTraffic() *traffic.Recorder {
 		return nil
 	}
 	return traffic.New(traffic.Options{
-		Records: b.e.store, Log: b.e.log, Metrics: b.e.opts.Metrics, ID: b.id, Principal: b.rec.Principal, Box: b.drv,
+		Records: b.e.store, Log: b.e.log, Metrics: b.e.opts.Metrics, ID: b.id, Principal: b.rec.Principal, Box: b.drv, Seen: b.e.opts.Connected,
 	})
 }
 

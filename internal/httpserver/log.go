@@ -73,7 +73,7 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 			a.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		ctx := context.WithValue(r.Context(), entryKey{}, e)
+		ctx := auth.WithRemote(context.WithValue(r.Context(), entryKey{}, e), r.RemoteAddr)
 		if parent := r.Header.Values("Traceparent"); len(parent) == 1 {
 			ctx = trace.Continue(ctx, parent[0])
 		}

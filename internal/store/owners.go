@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/filelock"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -31,9 +32,6 @@ const (
 	shared    = false
 	exclusive = true
 )
-
-// errLocked means that the lock is taken.
-var errLocked = errors.New("locked")
 
 // An Owner is this process's registration as a supervisor of sandboxes. It
 // holds an exclusive advisory lock on a file of its own. The operating system
@@ -63,7 +61,7 @@ func (o *Owner) register(ctx context.Context, detached bool) (err error) {
 	if o.file, err = os.OpenFile(o.s.lockFile(o.id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return err
 	}
-	if err := lock(o.file, exclusive, false); err != nil {
+	if err := filelock.Lock(o.file, exclusive, false); err != nil {
 		return err
 	}
 	_, err = o.s.exec(ctx, `INSERT INTO owners (id, pid, detached, started_at) VALUES (?, ?, ?, ?)`,
@@ -219,10 +217,10 @@ func locked(name string) (bool, error) {
 	defer f.Close()
 	// The lock is shared, so that two processes that check at the same moment
 	// do not take each other for the owner.
-	switch err := lock(f, shared, false); {
+	switch err := filelock.Lock(f, shared, false); {
 	case err == nil:
 		return false, nil
-	case errors.Is(err, errLocked):
+	case errors.Is(err, filelock.ErrLocked):
 		return true, nil
 	default:
 		return false, err
@@ -236,7 +234,7 @@ func lockPath(name string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(f, exclusive, true); err != nil {
+	if err := filelock.Lock(f, exclusive, true); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/glovebox-dev/glovebox/internal/filelock"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -21,7 +22,7 @@ type Removal struct{ file *os.File }
 // exist. The error wraps [sandbox.Conflict] if a Store of it is open.
 func LockForRemoval(dir string) (*Removal, error) {
 	f, err := lockUse(dir, exclusive)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, filelock.ErrLocked) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "state directory %s: a server or a command of Glovebox uses it", dir),
 			"try again when it has ended")
 	}
@@ -44,7 +45,7 @@ func (r *Removal) Release() error {
 // [sandbox.Unavailable] while the state directory is being removed.
 func holdUse(dir string) (*os.File, error) {
 	f, err := lockUse(dir, shared)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, filelock.ErrLocked) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "state directory %s is being removed", dir),
 			"wait until glovebox uninstall has ended, and try again")
 	}
@@ -54,7 +55,7 @@ func holdUse(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// lockUse locks the file useName of a directory, and returns errLocked if another
+// lockUse locks the file useName of a directory, and returns [filelock.ErrLocked] if another
 // lock forbids it.
 func lockUse(dir string, exclusive bool) (*os.File, error) {
 	name := filepath.Join(dir, useName)
@@ -63,7 +64,7 @@ func lockUse(dir string, exclusive bool) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lock(f, exclusive, false); err != nil {
+		if err := filelock.Lock(f, exclusive, false); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		// A removal may have ended between the two calls. The lock is then of a

@@ -21,7 +21,7 @@ type Records interface {
 	AddConnections(ctx context.Context, sandboxID string, list []sandbox.Connection) error
 }
 
-// Options configure a Recorder. All fields are required, except Metrics.
+// Options configure a Recorder. All fields are required, except Metrics and Seen.
 type Options struct {
 	Records   Records
 	Log       *slog.Logger
@@ -29,6 +29,8 @@ type Options struct {
 	ID        string // of the sandbox
 	Principal sandbox.Principal
 	Box       driver.Box
+	// Seen, if not nil, is called with each connection that was recorded.
+	Seen func(p sandbox.Principal, sandboxID string, c sandbox.Connection)
 }
 
 // A Recorder reads the traffic of one sandbox. A nil Recorder is that of a sandbox
@@ -95,6 +97,9 @@ func (r *Recorder) recordLocked(ctx context.Context, list []sandbox.Connection) 
 		r.opts.Log.Info("connection", "sandbox", r.opts.ID, "principal", r.opts.Principal, "protocol", c.Protocol, "host", c.Host,
 			"address", c.Address, "port", c.Port, "blocked", c.Blocked, "sent", c.Sent, "received", c.Received)
 		r.opts.Metrics.Connected(c)
+		if r.opts.Seen != nil {
+			r.opts.Seen(r.opts.Principal, r.opts.ID, c)
+		}
 	}
 	r.last = list[len(list)-1].Number
 }

@@ -1,4 +1,4 @@
-package store
+package filelock
 
 import (
 	"errors"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lock takes an exclusive or a shared lock of f; closing f frees it. If the lock
-// is taken, lock waits, or returns errLocked if wait is not set.
-func lock(f *os.File, exclusive, wait bool) error {
+// Lock takes an exclusive or a shared lock of f; closing f frees it. If the lock is
+// taken, Lock waits, or returns [ErrLocked] if wait is not set.
+func Lock(f *os.File, exclusive, wait bool) error {
 	var flags uint32
 	if exclusive {
 		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
@@ -19,7 +19,7 @@ func lock(f *os.File, exclusive, wait bool) error {
 	}
 	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{})
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
-		return errLocked
+		return ErrLocked
 	}
 	return err
 }
