@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -239,42 +238,6 @@ func TestCut(t *testing.T) {
 	if r, err := Verify(dir); !errors.As(err, &broken) || !errors.Is(err, sandbox.Conflict) {
 		t.Errorf("%+v, %v", r, err)
 	}
-}
-
-// A disk that takes only a part of a record has the records before it.
-func TestFullDisk(t *testing.T) {
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("no bash")
-	}
-	dir := t.TempDir()
-	if os.Getenv("AUDIT_FULL_DISK") != "" {
-		dir = os.Getenv("AUDIT_FULL_DISK")
-		l := open(t, Options{Dir: dir})
-		r := NewRecorder(RecorderOptions{Log: l, Required: true, Slog: slog.New(slog.DiscardHandler)})
-		for i := 0; ; i++ {
-			done := false
-			err := r.Do(t.Context(), Record{Action: RunStart}, func(*Record) error { done = true; return nil })
-			if err == nil {
-				continue
-			}
-			if done || !errors.Is(err, sandbox.Unavailable) || i == 0 {
-				t.Fatalf("action %d was done: %v, %v", i, done, err)
-			}
-			return
-		}
-	}
-	// The limit of a file's size stands for the full disk. SIGXFSZ is ignored by Go.
-	cmd := exec.Command("bash", "-c", "ulimit -f 4; exec \"$0\" -test.run '^TestFullDisk$'", os.Args[0])
-	cmd.Env = append(os.Environ(), "AUDIT_FULL_DISK="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	r, err := Verify(dir)
-	if err != nil || r.Records < 2 {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	add(t, open(t, Options{Dir: dir}), 1)
-	verified(t, dir, r.Last.Seq+1)
 }
 
 func TestConcurrent(t *testing.T) {

@@ -258,7 +258,7 @@ func (l *Log) currentLocked() (same bool, err error) {
 
 // repairLocked returns the position after the last record, when the head says at and
 // the current file has size bytes. They differ if a process was killed between its two
-// writes, or if the file was changed by somebody else.
+// writes, or if another process changed the file.
 func (l *Log) repairLocked(at position, size int64) (position, error) {
 	if size == at.size {
 		return at, nil

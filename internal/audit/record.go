@@ -61,7 +61,7 @@ type Record struct {
 	Time time.Time `json:"time"`
 
 	Action Action `json:"action"`
-	// Principal did the action. It is "" if nobody proved to be one.
+	// Principal did the action. It is "" if the request had no verified credential.
 	Principal sandbox.Principal `json:"principal,omitempty"`
 	// Token is the ID of the token that proved the principal, or "".
 	Token string `json:"token,omitempty"`
