@@ -95,6 +95,9 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	opts.MCP, opts.E2B = server.Handler(), e2b
 	opts.Files = s.served
 	opts.Ports, opts.PreviewDomain = s.ports, s.ports.Domain()
+	if s.opts.Config.Server.Dashboard {
+		opts.Dashboard = s.dashboard(base)
+	}
 	opts.CodeRunnerPaths = s.codeRunnerPaths()
 	if in := s.opts.Config.Server.SignIn; in.Enabled {
 		opts.SignIn = signin.New(signin.Options{

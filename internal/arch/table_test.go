@@ -121,6 +121,7 @@ var table = []row{
 	{"mcpserver/profile/interpreter", "auth, language, mcpserver/profile, sandbox"},
 	{"e2bapi/templates", "jsonbound, sandbox, template"},
 	{"e2bapi", "auth, e2bapi/templates, fair, guestapi, preview, sandbox"},
+	{"dashboard", "ansi, auth, fair, sandbox"},
 	{"httpserver", "auth, fair, metrics, preview, safepath, sandbox, trace"},
 	{"preview", "sandbox"},
 	{"config", "sandbox"},
@@ -173,7 +174,7 @@ var outside = map[string][]string{
 	"golang.org/x/sync":                      {"pool"},
 	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
-	"golang.org/x/time":                      {"auth", "httpserver", "network", "signin"},
+	"golang.org/x/time":                      {"auth", "dashboard", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
 	"modernc.org/sqlite":                     {"store"},
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// firstName is the name of the token that the first start makes. The principal
+// FirstName is the name of the token that the first start makes. The principal
 // has the same name, so a replacement token keeps its sandboxes.
-const firstName = "default"
+const FirstName = "default"
 
 // A FirstToken makes the token of a server's first start.
 type FirstToken struct {
@@ -39,7 +39,7 @@ func (f *FirstToken) Make(ctx context.Context, replace bool) (string, error) {
 		if !replace {
 			return "", nil
 		}
-		if t.Name == firstName {
+		if t.Name == FirstName {
 			if _, err := f.Auth.Revoke(ctx, t.ID); err != nil {
 				return "", err
 			}
@@ -49,7 +49,7 @@ func (f *FirstToken) Make(ctx context.Context, replace bool) (string, error) {
 	if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", sandbox.Errorf(sandbox.Unavailable, "remove the file of the token before: %w", err)
 	}
-	text, _, err := f.Auth.Create(ctx, firstName, ScopeRun, ScopeFiles)
+	text, _, err := f.Auth.Create(ctx, FirstName, ScopeRun, ScopeFiles)
 	if errors.Is(err, sandbox.Conflict) && !replace {
 		return "", nil // another server has just made it, and shows it
 	}
@@ -65,6 +65,6 @@ func (f *FirstToken) Keep(ctx context.Context, text string) error {
 		return nil
 	}
 	err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "write the token's file: %w", err), "make the state directory writable, or set GLOVEBOX_TOKEN_FILE")
-	_, revokeErr := f.Auth.Revoke(ctx, firstName)
+	_, revokeErr := f.Auth.Revoke(ctx, FirstName)
 	return errors.Join(err, revokeErr)
 }

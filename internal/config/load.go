@@ -185,6 +185,7 @@ func (c *Config) environ() []variable {
 		{"E2B_SANDBOX_URL", str(&c.E2B.SandboxURL)},
 		{"GLOVEBOX_OIDC_ISSUER", str(&c.Server.OIDC.Issuer)},
 		{"GLOVEBOX_OIDC_AUDIENCE", str(&c.Server.OIDC.Audience)},
+		{"GLOVEBOX_DASHBOARD", boolean(&c.Server.Dashboard)},
 		{"GLOVEBOX_SIGN_IN", boolean(&c.Server.SignIn.Enabled)},
 		{"GLOVEBOX_TOKEN", str(&c.Server.Token)},
 		{"GLOVEBOX_TOKEN_FILE", c.Server.readToken},

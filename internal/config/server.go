@@ -68,6 +68,8 @@ type Server struct {
 	// Sessions is the maximum number of concurrent MCP sessions.
 	Sessions int  `yaml:"sessions"`
 	OIDC     OIDC `yaml:"oidc"`
+	// Dashboard serves pages for people at the root of the server.
+	Dashboard bool `yaml:"dashboard"`
 	// SignIn makes the server an OAuth authorization server for MCP clients. People
 	// sign in with a Glovebox token.
 	SignIn SignIn `yaml:"sign_in"`
@@ -107,6 +109,7 @@ func defaultServer() Server {
 		RateLimit: 500,
 		BodyLimit: 8 << 20,
 		Sessions:  1000,
+		Dashboard: true,
 		OIDC:      OIDC{Scopes: OIDCScopes{Run: "run", Files: "files", Admin: "admin"}},
 	}
 }

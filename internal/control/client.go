@@ -108,3 +108,18 @@ func (c Client) SetNetwork(ctx context.Context, id string, n sandbox.Network) (s
 	}
 	return sb, nil
 }
+
+// Link makes a link to the process's dashboard, for the principal of the token of that
+// name, or of the usual one.
+func (c Client) Link(ctx context.Context, token string) (Link, error) {
+	conn, resp, err := c.ask(ctx, http.MethodPost, "/dashboard/links", linkRequest{token})
+	if err != nil {
+		return Link{}, err
+	}
+	defer conn.Close()
+	var l Link
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxMessage)).Decode(&l); err != nil {
+		return Link{}, sandbox.Errorf(sandbox.Unavailable, "read answer: %w", err)
+	}
+	return l, nil
+}

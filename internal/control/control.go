@@ -52,7 +52,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	joins  sync.WaitGroup // incremented under mu, and only until closed
+	links  func(ctx context.Context, token string) (Link, error) // nil without a dashboard
+	joins  sync.WaitGroup                                        // incremented under mu, and only until closed
 }
 
 // Serve listens at path, which must not exist, and serves until Close.
@@ -75,6 +76,7 @@ func Serve(path string, engine Engine) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /sandboxes/{id}/ports/{port}", s.port)
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.network)
+	mux.HandleFunc("POST /dashboard/links", s.link)
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: answerTime}
 	go s.http.Serve(ln)
 	return s, nil
@@ -192,6 +194,47 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, sb)
+}
+
+// A Link signs one browser in to the dashboard of a process, once and until Expires.
+type Link struct {
+	URL       string            `json:"url"`
+	Principal sandbox.Principal `json:"principal"`
+	Expires   time.Time         `json:"expires_at"`
+}
+
+// OfferLinks lets commands make links to the dashboard of this process, by links. Its
+// argument is the name of a token, or "" for the usual one.
+func (s *Server) OfferLinks(links func(ctx context.Context, token string) (Link, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links = links
+}
+
+// A linkRequest asks for a link.
+type linkRequest struct {
+	Token string `json:"token,omitempty"`
+}
+
+func (s *Server) link(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	links := s.links
+	s.mu.Unlock()
+	if links == nil {
+		refuse(w, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the server has no dashboard"), "start glovebox serve with --dashboard"))
+		return
+	}
+	var req linkRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&req); err != nil {
+		refuse(w, sandbox.Errorf(sandbox.Invalid, "%w", err))
+		return
+	}
+	l, err := links(r.Context(), req.Token)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answer(w, http.StatusOK, l)
 }
 
 // Join copies between two connections in both directions, and forwards

@@ -89,7 +89,7 @@ func (s *Server) counted(e *entry, r *http.Request) string {
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch path := "/" + first; path {
-	case "/mcp", "/sse", "/files", "/workspaces", "/healthz", metricsPath, e2bPath:
+	case "/mcp", "/sse", "/files", "/workspaces", "/healthz", "/ui", metricsPath, e2bPath:
 		return path
 	}
 	if s.opts.MCP == nil && s.opts.E2B != nil {

@@ -142,7 +142,7 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 				Dial: func(ctx context.Context) (net.Conn, error) {
 					return s.opts.Ports.DialPort(ctx, principal, p.id, p.port)
 				},
-				Port: p.port, Prefix: p.prefix, Network: sb.Network, Plain: s.opts.SignIn != nil,
+				Port: p.port, Prefix: p.prefix, Network: sb.Network, Plain: s.plainPreviews(),
 				KeepAuthorization: byLink && !s.isOurs(r),
 				Refuse:            refusePort,
 			})
@@ -154,6 +154,13 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 		// Bytes on a WebSocket are not seen here, so treat the stream as busy.
 		s.stream(w, r, show, true, writeErrorTo)
 	}), writeErrorTo).ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
+}
+
+// plainPreviews reports whether pages on the server's own host name may run no code,
+// because people type tokens there. With a dashboard, that is so if links to ports
+// lead to host names of their own.
+func (s *Server) plainPreviews() bool {
+	return s.opts.SignIn != nil || s.opts.Dashboard != nil && s.opts.PreviewDomain != ""
 }
 
 // refuseShow answers a request for a port with an error of mayShow.

@@ -60,7 +60,10 @@ type Options struct {
 	// Nil: ports are not served.
 	Ports         Ports
 	PreviewDomain string
-	Log           *slog.Logger
+	// Dashboard serves pages for people below /ui/, and visitors of / are sent there.
+	// MCP must be set, too. Nil: there are none.
+	Dashboard Dashboard
+	Log       *slog.Logger
 
 	// Metrics counts requests; may be nil. If ServeMetrics is set, Metrics must
 	// be set, and is served at /metrics to identities with [auth.ScopeAdmin].
@@ -211,8 +214,14 @@ func New(o Options) (*Server, error) {
 			mux.Handle(path, mcp)
 		}
 		s.serveSignIn(mux, g)
+		s.serveDashboard(mux, g, limits)
 	}
 	rest := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.isVisitor(r) {
+			w.Header().Add("Vary", "Accept")
+			http.Redirect(w, r, dashboardPath, http.StatusSeeOther)
+			return
+		}
 		err := sandbox.Errorf(sandbox.NotFound, "there is nothing at this path")
 		if o.MCP != nil {
 			err = sandbox.WithHint(err, "MCP is at /mcp")

@@ -119,6 +119,31 @@ func (s *Store) Served(ctx context.Context) (bool, error) {
 	return len(pids) > 0, err
 }
 
+// Servers returns the IDs of the live owners of detached sandboxes, in order.
+func (s *Store) Servers(ctx context.Context) ([]string, error) {
+	var ids []string
+	err := collect(ctx, s.read, `SELECT id FROM owners WHERE detached = 1 ORDER BY id`, nil, func(scan scanFunc) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	if err != nil {
+		return nil, sandbox.Wrap(err, "list servers", "")
+	}
+	var live []string
+	for _, id := range ids {
+		alive, err := s.OwnerAlive(id)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			live = append(live, id)
+		}
+	}
+	return live, nil
+}
+
 // LiveOwners returns the process IDs of the owners that are alive, each once, in
 // order.
 func (s *Store) LiveOwners(ctx context.Context) ([]int, error) { return s.liveOwners(ctx, "") }

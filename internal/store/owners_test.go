@@ -7,6 +7,9 @@ func TestServed(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	check := func(when string, want bool) {
 		t.Helper()
+		if ids, err := s.Servers(t.Context()); err != nil || len(ids) > 0 != want {
+			t.Errorf("%s: servers %v, %v", when, ids, err)
+		}
 		if got, err := s.Served(t.Context()); err != nil || got != want {
 			t.Errorf("%s: %t, %v; want %t", when, got, err, want)
 		}

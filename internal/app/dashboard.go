@@ -1,0 +1,89 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/control"
+	"github.com/glovebox-dev/glovebox/internal/dashboard"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// dashboard returns the pages for people of a server at the URL base. Commands of this
+// machine can then make links to them.
+func (s *System) dashboard(base string) *dashboard.Server {
+	c := s.opts.Config.Server
+	d := dashboard.New(dashboard.Options{
+		Engine: s.Engine, Auth: s.auth, Log: s.log, Version: s.opts.Version, Now: s.opts.now,
+		// People type tokens only where no page of a sandbox can run code.
+		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
+		Secure:    strings.HasPrefix(base, "https://"),
+	})
+	if s.control != nil {
+		s.control.OfferLinks(func(ctx context.Context, token string) (control.Link, error) {
+			id, err := s.linkOwner(ctx, token)
+			if err != nil {
+				return control.Link{}, err
+			}
+			path, expires, err := d.Link(id)
+			return control.Link{URL: base + path, Principal: id.Principal, Expires: expires}, err
+		})
+	}
+	return d
+}
+
+// linkOwner returns the identity of the token of that name. Without a name, it is the
+// only token, the first start's, or the static token of the environment.
+func (s *System) linkOwner(ctx context.Context, name string) (auth.Identity, error) {
+	all, err := s.auth.List(ctx)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	valid := slices.DeleteFunc(all, func(t sandbox.Token) bool { return !t.Revoked.IsZero() })
+	if name == "" && s.opts.Config.Server.Token != "" {
+		return auth.Identity{Principal: auth.StaticPrincipal, Scopes: auth.Scopes()}, nil
+	}
+	i := slices.IndexFunc(valid, func(t sandbox.Token) bool {
+		return name != "" && t.Name == name || name == "" && (len(valid) == 1 || t.Name == auth.FirstName)
+	})
+	switch {
+	case i >= 0:
+		scopes, err := auth.ParseScopes(valid[i].Scopes)
+		return auth.Identity{Principal: valid[i].Principal, Scopes: scopes, Token: valid[i].ID}, err
+	case name != "":
+		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no token %q", name), "list tokens with glovebox token list")
+	case len(valid) == 0:
+		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "the server has no token"), "make one with glovebox token create NAME")
+	}
+	return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "token: the server has %d, and none is called %s", len(valid), auth.FirstName),
+		"name the token whose sandboxes you want to see: glovebox open --token NAME")
+}
+
+// A DashboardLink signs one browser in to the dashboard, once.
+type DashboardLink = control.Link
+
+// OpenDashboard asks the server of c's state directory for a link to its dashboard, for
+// the principal of the token of that name, or of the usual one. The error wraps
+// [sandbox.Unavailable] if no server runs, or if it has no dashboard.
+func OpenDashboard(ctx context.Context, c config.Config, token string) (link DashboardLink, err error) {
+	t, err := OpenTokens(ctx, c)
+	if err != nil {
+		return link, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	servers, err := t.store.Servers(ctx)
+	if err != nil {
+		return link, err
+	}
+	err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "no server runs on this state directory"), "start one with glovebox serve")
+	for _, id := range servers {
+		if link, err = (control.Client{Path: t.store.OwnerSocket(id)}).Link(ctx, token); !errors.Is(err, sandbox.Unavailable) {
+			return link, err
+		}
+	}
+	return link, err
+}

@@ -1,0 +1,138 @@
+// Package dashboard serves the pages on which people see their sandboxes and runs,
+// and stop them. A page shows the objects of the principal that signed in, and no
+// others.
+//
+// Only package app imports it. [New] makes a [Server], which httpserver serves below
+// [Path]. [Server.Authenticate] identifies the person by a session cookie, and serves
+// the sign-in page. Sessions and one-time links are in memory: a restart ends them. A
+// Server needs no Close, and is safe for concurrent use.
+//
+// All pages are complete without scripts. Scripts only replace parts of a page by
+// newer ones, which the server renders from the same templates. Data of sandboxes is
+// untrusted: it reaches a page as escaped text, or as a picture of a known type.
+package dashboard
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Path is the path below which all pages are.
+const Path = "/ui/"
+
+// An Engine is the part of package engine that the pages need. Each method acts for
+// one principal, for which the objects of others do not exist.
+type Engine interface {
+	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
+	List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error)
+	Stop(ctx context.Context, p sandbox.Principal, id string) error
+	Runs(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Run, error)
+	LastRuns(ctx context.Context, p sandbox.Principal, limit int) ([]sandbox.ListedRun, error)
+	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
+	Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error)
+	Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error)
+}
+
+// A Verifier verifies tokens, and reports whether an identity was revoked; see
+// [auth.Auth.Verify] and [auth.Auth.Gone].
+type Verifier interface {
+	Verify(ctx context.Context, token string) (auth.Identity, error)
+	Gone(ctx context.Context, id auth.Identity) (bool, error)
+}
+
+// Options are the arguments of [New]. Engine, Auth and Log must be set.
+type Options struct {
+	Engine Engine
+	Auth   Verifier
+	Log    *slog.Logger
+	// Version is the version of the program, for the foot of each page.
+	Version string
+	// TokenForm lets people sign in by typing a token. Without it, only one-time
+	// links sign in. Set it only if no page of a sandbox can run code at the host
+	// name of this server.
+	TokenForm bool
+	// Secure says that browsers reach the server over HTTPS only. Cookies are then
+	// for HTTPS alone.
+	Secure bool
+	// Now is the clock; nil is [time.Now].
+	Now func() time.Time
+}
+
+// A Server serves the dashboard.
+type Server struct {
+	opts     Options
+	sessions *sessions
+	links    *links
+	attempts *attempts
+	pages    *http.ServeMux // for people with a session
+	public   *http.ServeMux // for everybody
+	crossing *http.CrossOriginProtection
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{
+		opts:     o,
+		sessions: newSessions(o.Now),
+		links:    newLinks(o.Now),
+		attempts: newAttempts(),
+		pages:    http.NewServeMux(),
+		public:   http.NewServeMux(),
+		crossing: http.NewCrossOriginProtection(),
+	}
+	s.public.HandleFunc("GET "+Path+"static/{name}", s.static)
+	s.public.HandleFunc("GET "+signInPath, s.showSignIn)
+	s.public.HandleFunc("POST "+signInPath, s.signIn)
+	s.public.HandleFunc("GET "+openPath, s.open)
+
+	s.page("GET "+Path+"{$}", s.now)
+	s.page("GET "+Path+"events", s.nowEvents)
+	s.page("POST "+signOutPath, s.signOut)
+	s.page("GET "+Path+"sandboxes/{id}", s.sandbox)
+	s.page("GET "+Path+"sandboxes/{id}/events", s.sandboxEvents)
+	s.page("POST "+Path+"sandboxes/{id}/stop", s.stopSandbox)
+	s.page("GET "+Path+"runs/{id}", s.run)
+	s.page("GET "+Path+"runs/{id}/events", s.runEvents)
+	s.page("POST "+Path+"runs/{id}/stop", s.stopRun)
+	s.page("GET "+Path+"runs/{id}/output/{stream}", s.output)
+	s.page("GET "+Path+"runs/{id}/results/{number}", s.picture)
+	s.page("GET "+Path+"runs/{id}/pictures/{number}", s.filePicture)
+	s.page(Path, func(http.ResponseWriter, *http.Request, *session) error {
+		return sandbox.Errorf(sandbox.NotFound, "there is no such page")
+	})
+	return s
+}
+
+// page adds a page for people with a session. The answer to an error is a page that
+// says it.
+func (s *Server) page(pattern string, serve func(http.ResponseWriter, *http.Request, *session) error) {
+	s.pages.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		sess, ok := sessionOf(r.Context())
+		if !ok {
+			s.Refuse(w, r, sandbox.Errorf(sandbox.Unauthenticated, "you are not signed in"))
+			return
+		}
+		if err := serve(w, r, sess); err != nil {
+			s.Refuse(w, r, err)
+		}
+	})
+}
+
+// ServeHTTP serves the pages for people whose session Authenticate found.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.pages.ServeHTTP(w, r) }
+
+// Lasts reports whether a request of a person with a session opens a stream of events.
+func (s *Server) Lasts(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/events")
+}

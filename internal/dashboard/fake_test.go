@@ -1,0 +1,286 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const (
+	alice  = sandbox.Principal("token:alice")
+	box    = "sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+	theRun = "run_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+	script = `<script>alert(1)</script>`
+)
+
+// png is a picture of one pixel, by its first bytes.
+var png = []byte("\x89PNG\r\n\x1a\n and so on")
+
+// engine has one sandbox of alice, with one run.
+type engine struct {
+	mu      sync.Mutex
+	box     sandbox.Sandbox
+	run     sandbox.ListedRun
+	out     map[sandbox.StreamName][]byte
+	results sandbox.Results
+	stopped []string
+	waits   int
+}
+
+func newEngine() *engine {
+	began := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	code := 3
+	return &engine{
+		box: sandbox.Sandbox{
+			ID: box, Name: "n" + script, State: sandbox.Running, Image: "i" + script, Network: "example.com", Created: began, Expires: began.Add(time.Hour),
+			Limits: sandbox.DefaultLimits(), Receipt: sandbox.Receipt{{Name: sandbox.ControlMemory, Value: "512 MiB" + script, Enforced: true}},
+		},
+		run: sandbox.ListedRun{Language: "python", Program: "print('" + script + "')\nfail()", Run: sandbox.Run{
+			ID: theRun, SandboxID: box, Status: sandbox.RunFinished, ExitCode: &code, Started: began, Ended: began.Add(time.Second),
+			Verdict: sandbox.Verdict{Code: sandbox.Failed, Cause: "why" + script, NextStep: "next" + script},
+			Changes: &sandbox.Changes{Files: []sandbox.FileChange{{Path: script, Change: sandbox.FileCreated}}},
+			Network: &sandbox.RunNetwork{Blocked: []sandbox.Destination{{Host: script, Blocked: sandbox.BlockedPolicy}}},
+		}},
+		out: map[sandbox.StreamName][]byte{
+			sandbox.Stdout: []byte("\x1b[31mred" + script + "\x1b[0m\xff\n"), sandbox.Stderr: []byte(script),
+		},
+		results: sandbox.Results{
+			Results: []sandbox.Result{
+				{Data: map[string]json.RawMessage{"image/png": quoted(base64.StdEncoding.EncodeToString(png)), "text/plain": quoted("a figure")}},
+				{Data: map[string]json.RawMessage{"text/html": quoted(script)}},
+				{Data: map[string]json.RawMessage{"image/svg+xml": quoted("<svg>" + script)}},
+				{Data: map[string]json.RawMessage{"image/png": quoted(base64.StdEncoding.EncodeToString([]byte(script)))}},
+			},
+			Error: &sandbox.RunError{Name: script, Value: script, Line: 2, Source: script},
+			Files: map[string]sandbox.Preview{
+				script + ".png": {MIME: "image/png", Data: sandbox.ToBase64(png)},
+				"fake.png":      {MIME: "image/png", Data: sandbox.ToBase64([]byte(script))},
+			},
+		},
+	}
+}
+
+func quoted(text string) json.RawMessage {
+	b, err := json.Marshal(text)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+var errMissing = sandbox.Errorf(sandbox.NotFound, "there is nothing of that name")
+
+func (e *engine) own(p sandbox.Principal, id string) error {
+	if p != alice || id != box && id != theRun {
+		return errMissing
+	}
+	return nil
+}
+
+func (e *engine) Get(_ context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.box, e.own(p, id)
+}
+
+func (e *engine) List(_ context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p != alice {
+		return nil, nil
+	}
+	return []sandbox.Sandbox{e.box}, nil
+}
+
+func (e *engine) Stop(_ context.Context, p sandbox.Principal, id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.own(p, id); err != nil {
+		return err
+	}
+	e.stopped = append(e.stopped, id)
+	e.box.State = sandbox.Stopped
+	return nil
+}
+
+func (e *engine) StopRun(_ context.Context, p sandbox.Principal, id string) (sandbox.Run, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.own(p, id); err != nil {
+		return sandbox.Run{}, err
+	}
+	e.stopped = append(e.stopped, id)
+	return e.run.Run, nil
+}
+
+func (e *engine) Runs(_ context.Context, p sandbox.Principal, id string, _ int) ([]sandbox.Run, error) {
+	return []sandbox.Run{e.run.Run}, e.own(p, id)
+}
+
+func (e *engine) LastRuns(_ context.Context, p sandbox.Principal, _ int) ([]sandbox.ListedRun, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p != alice {
+		return nil, nil
+	}
+	return []sandbox.ListedRun{e.run}, nil
+}
+
+// Wait ends the run at its third call.
+func (e *engine) Wait(ctx context.Context, p sandbox.Principal, id string) (sandbox.Run, error) {
+	if err := e.own(p, id); err != nil {
+		return sandbox.Run{}, err
+	}
+	e.mu.Lock()
+	e.waits++
+	if e.waits >= 3 {
+		e.run.Status = sandbox.RunFinished
+	}
+	run := e.run.Run
+	e.mu.Unlock()
+	if run.Status == sandbox.RunFinished {
+		return run, nil
+	}
+	<-ctx.Done()
+	return run, ctx.Err()
+}
+
+func (e *engine) ReadOutput(_ context.Context, p sandbox.Principal, id string, stream sandbox.StreamName, offset, limit int64) ([]byte, int64, error) {
+	if err := e.own(p, id); err != nil {
+		return nil, 0, err
+	}
+	data := e.out[stream]
+	end := min(offset+limit, int64(len(data)))
+	return data[min(offset, end):end], int64(len(data)), nil
+}
+
+func (e *engine) Results(_ context.Context, p sandbox.Principal, id string) (sandbox.Results, error) {
+	return e.results, e.own(p, id)
+}
+
+func (e *engine) Connections(_ context.Context, p sandbox.Principal, id string, _ int) ([]sandbox.Connection, error) {
+	return []sandbox.Connection{{Number: 1, Host: script, Port: 443, Protocol: sandbox.ProtocolTCP, Blocked: sandbox.BlockedPolicy}}, e.own(p, id)
+}
+
+// verifier accepts the names of principals as tokens. A token that begins with "files"
+// has that scope only.
+type verifier struct {
+	mu      sync.Mutex
+	revoked sandbox.Principal
+	expires time.Time
+}
+
+func (v *verifier) Verify(_ context.Context, token string) (auth.Identity, error) {
+	id := auth.Identity{Principal: sandbox.TokenPrincipal(token), Scopes: []auth.Scope{auth.ScopeRun}, Token: token, Expires: v.expires}
+	switch {
+	case strings.HasPrefix(token, "files"):
+		id.Scopes = []auth.Scope{auth.ScopeFiles}
+	case token != "alice" && token != "bob":
+		return auth.Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
+	}
+	return id, nil
+}
+
+func (v *verifier) Gone(_ context.Context, id auth.Identity) (bool, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return id.Principal == v.revoked, nil
+}
+
+func (v *verifier) revoke(p sandbox.Principal) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.revoked = p
+}
+
+// A world is a dashboard with a browser.
+type world struct {
+	*testing.T
+	engine   *engine
+	verifier *verifier
+	server   *Server
+	now      time.Time
+	cookies  map[string]string
+	remote   string
+}
+
+func newWorld(t *testing.T, change func(*Options)) *world {
+	t.Helper()
+	w := &world{
+		T: t, engine: newEngine(), verifier: &verifier{}, cookies: map[string]string{}, remote: "192.0.2.1:1234",
+		now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC),
+	}
+	o := Options{Engine: w.engine, Auth: w.verifier, Log: slog.New(slog.DiscardHandler), Version: "v0", TokenForm: true, Now: func() time.Time { return w.now }}
+	if change != nil {
+		change(&o)
+	}
+	w.server = New(o)
+	return w
+}
+
+// request returns a request of the browser, from a page of the dashboard. Headers are
+// name, value pairs, which replace the browser's own.
+func (w *world) request(method, path string, form url.Values, headers ...string) *http.Request {
+	r := httptest.NewRequestWithContext(w.Context(), method, path, strings.NewReader(form.Encode()))
+	r.Host, r.RemoteAddr = "box.example.com", w.remote
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for name, value := range w.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return r
+}
+
+// do sends a request, and keeps the cookies of the answer.
+func (w *world) do(r *http.Request) (*http.Response, string) {
+	w.Helper()
+	rec := httptest.NewRecorder()
+	w.server.Authenticate(w.server).ServeHTTP(rec, r)
+	res := rec.Result()
+	for _, c := range res.Cookies() {
+		w.cookies[c.Name] = c.Value
+		if c.MaxAge < 0 {
+			delete(w.cookies, c.Name)
+		}
+	}
+	var b bytes.Buffer
+	if _, err := io.Copy(&b, res.Body); err != nil {
+		w.Fatal(err)
+	}
+	return res, b.String()
+}
+
+func (w *world) get(path string, headers ...string) (*http.Response, string) {
+	w.Helper()
+	return w.do(w.request(http.MethodGet, path, nil, headers...))
+}
+
+func (w *world) post(path string, form url.Values, headers ...string) (*http.Response, string) {
+	w.Helper()
+	return w.do(w.request(http.MethodPost, path, form, headers...))
+}
+
+func (w *world) signIn(token string) {
+	w.Helper()
+	if res, body := w.post(signInPath, url.Values{"token": {token}}); res.StatusCode != http.StatusSeeOther {
+		w.Fatalf("sign in: %d %s", res.StatusCode, body)
+	}
+}

@@ -1,0 +1,226 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The bounds of sessions and one-time links.
+const (
+	// sessionIdle is how long a session lasts without a request, and sessionTTL how
+	// long it lasts in all.
+	sessionIdle = 12 * time.Hour
+	sessionTTL  = 7 * 24 * time.Hour
+	// A principal has at most maxOfPrincipal sessions. The oldest ends for a new one.
+	maxSessions    = 2000
+	maxOfPrincipal = 20
+	// linkTTL is how long a one-time link is valid.
+	linkTTL  = time.Minute
+	maxLinks = 100
+)
+
+// A session is a person who signed in, with one browser.
+type session struct {
+	key [sha256.Size]byte // the hash of the cookie's value
+	id  auth.Identity
+	// local says that the person signed in from this machine. Other machines cannot
+	// use the session: browsers show a host's cookies to servers on all its ports.
+	local bool
+	begun time.Time
+
+	used time.Time // guarded by sessions.mu
+}
+
+// sessions are the sessions of all people, by the hash of the cookie's value.
+type sessions struct {
+	now func() time.Time
+
+	mu  sync.Mutex
+	set map[[sha256.Size]byte]*session
+}
+
+func newSessions(now func() time.Time) *sessions {
+	return &sessions{now: now, set: map[[sha256.Size]byte]*session{}}
+}
+
+// newSecret returns a random text of 256 bits.
+func newSecret() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// begin makes a session, and returns the value of its cookie.
+func (l *sessions) begin(id auth.Identity, local bool) (secret string) {
+	secret = newSecret()
+	now := l.now()
+	s := &session{key: sha256.Sum256([]byte(secret)), id: id, local: local, begun: now, used: now}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sweep(now)
+	var own []*session
+	for _, other := range l.set {
+		if other.id.Principal == id.Principal {
+			own = append(own, other)
+		}
+	}
+	if len(own) >= maxOfPrincipal {
+		delete(l.set, oldest(own).key)
+	} else if len(l.set) >= maxSessions {
+		var all []*session
+		for _, other := range l.set {
+			all = append(all, other)
+		}
+		delete(l.set, oldest(all).key)
+	}
+	l.set[s.key] = s
+	return secret
+}
+
+// oldest returns the session that was used least recently.
+func oldest(list []*session) *session {
+	return slices.MinFunc(list, func(a, b *session) int { return a.used.Compare(b.used) })
+}
+
+// sweep removes the sessions that are over. The caller holds mu.
+func (l *sessions) sweep(now time.Time) {
+	for key, s := range l.set {
+		if s.over(now) {
+			delete(l.set, key)
+		}
+	}
+}
+
+func (s *session) over(now time.Time) bool {
+	return now.Sub(s.used) >= sessionIdle || now.Sub(s.begun) >= sessionTTL || !s.id.Expires.IsZero() && !now.Before(s.id.Expires)
+}
+
+// find returns the session of a cookie's value. Only a client on this machine finds a
+// session that began here.
+func (l *sessions) find(secret string, local bool) (*session, bool) {
+	now := l.now()
+	key := sha256.Sum256([]byte(secret))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.set[key]
+	if s == nil || s.local && !local {
+		return nil, false
+	}
+	if s.over(now) {
+		delete(l.set, key)
+		return nil, false
+	}
+	s.used = now
+	return s, true
+}
+
+func (l *sessions) end(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.set, s.key)
+}
+
+type sessionKey struct{}
+
+func sessionOf(ctx context.Context) (*session, bool) {
+	s, ok := ctx.Value(sessionKey{}).(*session)
+	return s, ok
+}
+
+// isLocal reports whether a request came from this machine.
+func isLocal(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return err == nil && sandbox.IsLoopback(host)
+}
+
+// A link is a one-time link to sign in.
+type link struct {
+	id      auth.Identity
+	expires time.Time
+}
+
+// links are the one-time links that were not used yet, by the hash of their code.
+type links struct {
+	now func() time.Time
+
+	mu  sync.Mutex
+	set map[[sha256.Size]byte]link
+}
+
+func newLinks(now func() time.Time) *links {
+	return &links{now: now, set: map[[sha256.Size]byte]link{}}
+}
+
+// put makes a code for an identity. The error wraps [sandbox.Exhausted] if too many
+// codes wait.
+func (l *links) put(id auth.Identity) (code string, expires time.Time, err error) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, old := range l.set {
+		if !now.Before(old.expires) {
+			delete(l.set, key)
+		}
+	}
+	if len(l.set) >= maxLinks {
+		return "", time.Time{}, sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Exhausted, "%d links wait for their use", len(l.set)), linkTTL)
+	}
+	code, expires = newSecret(), now.Add(linkTTL)
+	l.set[sha256.Sum256([]byte(code))] = link{id, expires}
+	return code, expires, nil
+}
+
+// take returns the identity of a code, which is then no longer valid.
+func (l *links) take(code string) (auth.Identity, bool) {
+	key := sha256.Sum256([]byte(code))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found, ok := l.set[key]
+	delete(l.set, key)
+	return found.id, ok && l.now().Before(found.expires)
+}
+
+// The rate of attempts to sign in from one address, and the number of addresses that
+// are counted one by one. Beyond it, all are forgotten.
+const (
+	attemptEvery = time.Second
+	attemptBurst = 20
+	maxAddresses = 10_000
+)
+
+// attempts bounds the attempts to sign in.
+type attempts struct {
+	mu  sync.Mutex
+	set map[sandbox.Principal]*rate.Limiter
+}
+
+func newAttempts() *attempts { return &attempts{set: map[sandbox.Principal]*rate.Limiter{}} }
+
+// allow reports whether a client may try to sign in.
+func (a *attempts) allow(r *http.Request) bool {
+	from := fair.AddressOf(r.RemoteAddr)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	limit := a.set[from]
+	if limit == nil {
+		if len(a.set) >= maxAddresses {
+			clear(a.set)
+		}
+		limit = rate.NewLimiter(rate.Every(attemptEvery), attemptBurst)
+		a.set[from] = limit
+	}
+	return limit.Allow()
+}
