@@ -28,7 +28,7 @@ GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .cache/bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # Everything but the gVisor driver and the agents, which have targets of their own.
-PACKAGES = $(shell $(GO) list ./... | grep -v -e /internal/driver/gvisor -e /test/clients)
+PACKAGES = $(shell $(GO) list ./... | grep -v -e /internal/driver/gvisor -e /test/clients -e /test/browser)
 # Two threads that fire timers of one synctest bubble crash the race detector
 # of Go 1.26 (golang/go#78156). Packages with bubbles get one thread there.
 BUBBLES = $(shell $(GO) list -f '{{.ImportPath}}{{"\t"}}{{.TestImports}}{{.XTestImports}}' ./internal/... | sed -n 's,\t.*testing/synctest.*,,p')
@@ -50,10 +50,10 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients images interpreters vet test-race test-memory test-gvisor test-clients test-unprivileged test-docker test-stranger test-release test-cross ## every test
+test: clients images interpreters vet test-race test-memory test-gvisor test-clients test-browser test-unprivileged test-docker test-stranger test-release test-cross ## every test
 
 .PHONY: clients
-clients: ## clients of MCP and E2B, and agent frameworks, from npm, for tests
+clients: ## clients of MCP and E2B, agent frameworks, and a browser, for tests
 	@test/clients.sh
 
 .PHONY: images
@@ -94,6 +94,10 @@ test-gvisor: build ## the embedded sandbox, as whoever calls this
 .PHONY: test-clients
 test-clients: build clients ## agents and frameworks from npm with scripted models, against the embedded sandbox
 	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -count=1 -timeout 20m -parallel 4 ./test/clients $(ARGS)
+
+.PHONY: test-browser
+test-browser: build clients ## a browser on the dashboard of the embedded sandbox
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -count=1 -timeout 15m ./test/browser
 
 .PHONY: clients-table
 clients-table: ## the same, and the table of docs/clients.md is written anew
@@ -168,4 +172,4 @@ $(GOLANGCI):
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	rm -rf bin dist .cache internal/guestbin/glovebox-guest test/node/node_modules test/frameworks/node_modules test/clients/npm/node_modules
+	rm -rf bin dist .cache internal/guestbin/glovebox-guest test/node/node_modules test/frameworks/node_modules test/clients/npm/node_modules test/browser/npm/node_modules

@@ -1,13 +1,14 @@
 #!/bin/bash
 # Installs the MCP clients that tests run, by their lock files, with a Node of
 # their own: those of test/node, the frameworks of test/frameworks that use E2B's
-# protocol, and the agents and frameworks of test/clients that use MCP.
+# protocol, the agents and frameworks of test/clients that use MCP, and what
+# drives the browser of test/browser.
 # Without npm, and without the means to install it, tests of them are skipped, or
 # fail if GLOVEBOX_REQUIRE names them.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-for dir in node frameworks clients/npm; do
+for dir in node frameworks clients/npm browser/npm; do
 	stamp=$dir/node_modules/.installed
 	if [ -f "$stamp" ] && cmp -s "$dir/package-lock.json" "$stamp"; then
 		continue
@@ -22,3 +23,4 @@ for dir in node frameworks clients/npm; do
 	[ -e "$dir/node_modules/.bin/node" ] || ! compgen -G "$dir/node_modules/node-linux-*" >/dev/null || (cd "$dir/node_modules/.bin" && ln -s ../node-linux-*/bin/node node)
 	cp "$dir/package-lock.json" "$stamp"
 done
+./tools.sh chromium || echo "clients: tests with a browser are skipped"

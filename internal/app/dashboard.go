@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/dashboard"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -21,6 +22,7 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		Engine: s.Engine, Auth: s.auth, Log: s.log, Version: s.opts.Version, Now: s.opts.now,
 		// People type tokens only where no page of a sandbox can run code.
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
+		Languages: languages(),
 		Secure:    strings.HasPrefix(base, "https://"),
 	})
 	if s.control != nil {
@@ -34,6 +36,15 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		})
 	}
 	return d
+}
+
+// languages returns the names of the languages of this program.
+func languages() []string {
+	var names []string
+	for _, l := range language.All() {
+		names = append(names, l.Name)
+	}
+	return names
 }
 
 // linkOwner returns the identity of the token of that name. Without a name, it is the

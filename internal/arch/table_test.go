@@ -13,6 +13,7 @@ var table = []row{
 	{"cmd/glovebox", "cli, driver/gvisor/message, driver/gvisor/sentry, driver/gvisor/supervisor, guest, network, role"},
 	{"cmd/glovebox-guest", "guest"},
 	{"cmd/glovebox-release", "release"},
+	{"test/browser", "nothing"},
 	{"test/clients", "nothing"},
 	{"test/compatibility", "nothing"},
 	{"test/conformance", "auth, httpserver, mcpserver, mcpserver/task, sandbox"},

@@ -14,6 +14,7 @@ package dashboard
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -39,6 +40,13 @@ type Engine interface {
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
 	Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error)
 	Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error)
+	Start(ctx context.Context, p sandbox.Principal, r sandbox.RunRequest) (sandbox.Run, error)
+	Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error)
+
+	ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, truncated bool, err error)
+	StatFile(ctx context.Context, p sandbox.Principal, id, path string) (sandbox.File, error)
+	ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (r io.ReadCloser, size int64, err error)
+	WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error
 }
 
 // A Verifier verifies tokens, and reports whether an identity was revoked; see
@@ -55,6 +63,8 @@ type Options struct {
 	Log    *slog.Logger
 	// Version is the version of the program, for the foot of each page.
 	Version string
+	// Languages are the names of the languages in which people can run code.
+	Languages []string
 	// TokenForm lets people sign in by typing a token. Without it, only one-time
 	// links sign in. Set it only if no page of a sandbox can run code at the host
 	// name of this server.
@@ -108,6 +118,15 @@ func New(o Options) *Server {
 	s.page("GET "+Path+"runs/{id}/output/{stream}", s.output)
 	s.page("GET "+Path+"runs/{id}/results/{number}", s.picture)
 	s.page("GET "+Path+"runs/{id}/pictures/{number}", s.filePicture)
+	s.page("GET "+Path+"sandboxes/{id}/files", s.files)
+	s.page("POST "+Path+"sandboxes/{id}/files", s.upload)
+	s.page("GET "+Path+"sandboxes/{id}/file", s.file)
+	s.page("GET "+Path+"sandboxes/{id}/download", s.download)
+	s.page("GET "+Path+"sandboxes/{id}/picture", s.fileAsPicture)
+	s.page("GET "+Path+"workspaces", s.workspaces)
+	s.page("GET "+Path+"try", s.try)
+	s.page("POST "+Path+"try", s.runCode)
+	s.page("GET "+Path+"settings", s.settings)
 	s.page(Path, func(http.ResponseWriter, *http.Request, *session) error {
 		return sandbox.Errorf(sandbox.NotFound, "there is no such page")
 	})

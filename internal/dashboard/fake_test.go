@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ const (
 	box    = "sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 	theRun = "run_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 	script = `<script>alert(1)</script>`
+	named  = `<script>alert(1)` // a name of a file
 )
 
 // png is a picture of one pixel, by its first bytes.
@@ -38,6 +40,8 @@ type engine struct {
 	results sandbox.Results
 	stopped []string
 	waits   int
+	files   map[string]string // by path
+	begun   []sandbox.RunRequest
 }
 
 func newEngine() *engine {
@@ -57,6 +61,7 @@ func newEngine() *engine {
 		out: map[sandbox.StreamName][]byte{
 			sandbox.Stdout: []byte("\x1b[31mred" + script + "\x1b[0m\xff\n"), sandbox.Stderr: []byte(script),
 		},
+		files: map[string]string{"/data/" + named: script, "/data/a.png": string(png), "/data/binary": "a\x00b", "/data/dir": "", "/data/empty": ""},
 		results: sandbox.Results{
 			Results: []sandbox.Result{
 				{Data: map[string]json.RawMessage{"image/png": quoted(base64.StdEncoding.EncodeToString(png)), "text/plain": quoted("a figure")}},
@@ -175,6 +180,66 @@ func (e *engine) Connections(_ context.Context, p sandbox.Principal, id string, 
 	return []sandbox.Connection{{Number: 1, Host: script, Port: 443, Protocol: sandbox.ProtocolTCP, Blocked: sandbox.BlockedPolicy}}, e.own(p, id)
 }
 
+func (e *engine) Start(_ context.Context, p sandbox.Principal, r sandbox.RunRequest) (sandbox.Run, error) {
+	if p != alice {
+		return sandbox.Run{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "no %s here: %s", r.Language, script), "take another: %s", script)
+	}
+	e.begun = append(e.begun, r)
+	return e.run.Run, nil
+}
+
+func (e *engine) Workspaces(_ context.Context, p sandbox.Principal) ([]sandbox.Workspace, error) {
+	if p != alice {
+		return nil, nil
+	}
+	return []sandbox.Workspace{{Name: "w" + script, InUse: true}}, nil
+}
+
+func (e *engine) ListFiles(_ context.Context, p sandbox.Principal, id, dir string, _ int) ([]sandbox.File, bool, error) {
+	var list []sandbox.File
+	for name := range e.files {
+		f := sandbox.File{Path: name, Type: sandbox.TypeFile, Owner: "user"}
+		if name == "/data/dir" {
+			f.Type = sandbox.TypeDirectory
+		}
+		if path.Dir(name) == dir {
+			list = append(list, f)
+		}
+	}
+	return list, true, e.own(p, id)
+}
+
+func (e *engine) StatFile(_ context.Context, p sandbox.Principal, id, name string) (sandbox.File, error) {
+	f := sandbox.File{Path: name, Type: sandbox.TypeFile}
+	if name == "/data/dir" {
+		f.Type = sandbox.TypeDirectory
+	}
+	if _, ok := e.files[name]; !ok {
+		return f, errMissing
+	}
+	return f, e.own(p, id)
+}
+
+func (e *engine) ReadFile(_ context.Context, p sandbox.Principal, id, name string, _, length int64) (io.ReadCloser, int64, error) {
+	text, ok := e.files[name]
+	if err := e.own(p, id); err != nil || !ok {
+		return nil, 0, errMissing
+	}
+	if length < 0 {
+		length = int64(len(text))
+	}
+	return io.NopCloser(strings.NewReader(text[:min(length, int64(len(text)))])), int64(len(text)), nil
+}
+
+func (e *engine) WriteFile(_ context.Context, p sandbox.Principal, id, name string, r io.Reader, _ bool) error {
+	if err := e.own(p, id); err != nil {
+		return err
+	}
+	b, err := io.ReadAll(r)
+	e.files[name] = string(b)
+	return err
+}
+
 // verifier accepts the names of principals as tokens. A token that begins with "files"
 // has that scope only.
 type verifier struct {
@@ -184,10 +249,12 @@ type verifier struct {
 }
 
 func (v *verifier) Verify(_ context.Context, token string) (auth.Identity, error) {
-	id := auth.Identity{Principal: sandbox.TokenPrincipal(token), Scopes: []auth.Scope{auth.ScopeRun}, Token: token, Expires: v.expires}
+	id := auth.Identity{Principal: sandbox.TokenPrincipal(token), Scopes: []auth.Scope{auth.ScopeFiles, auth.ScopeRun}, Token: token, Expires: v.expires}
 	switch {
 	case strings.HasPrefix(token, "files"):
 		id.Scopes = []auth.Scope{auth.ScopeFiles}
+	case token == "runonly":
+		id.Principal, id.Scopes = alice, []auth.Scope{auth.ScopeRun}
 	case token != "alice" && token != "bob":
 		return auth.Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
 	}
@@ -223,7 +290,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 		T: t, engine: newEngine(), verifier: &verifier{}, cookies: map[string]string{}, remote: "192.0.2.1:1234",
 		now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC),
 	}
-	o := Options{Engine: w.engine, Auth: w.verifier, Log: slog.New(slog.DiscardHandler), Version: "v0", TokenForm: true, Now: func() time.Time { return w.now }}
+	o := Options{Engine: w.engine, Auth: w.verifier, Log: slog.New(slog.DiscardHandler), Version: "v0", Languages: []string{"python", "bash"}, TokenForm: true, Now: func() time.Time { return w.now }}
 	if change != nil {
 		change(&o)
 	}
@@ -268,9 +335,9 @@ func (w *world) do(r *http.Request) (*http.Response, string) {
 	return res, b.String()
 }
 
-func (w *world) get(path string, headers ...string) (*http.Response, string) {
+func (w *world) get(page string, headers ...string) (*http.Response, string) {
 	w.Helper()
-	return w.do(w.request(http.MethodGet, path, nil, headers...))
+	return w.do(w.request(http.MethodGet, page, nil, headers...))
 }
 
 func (w *world) post(path string, form url.Values, headers ...string) (*http.Response, string) {

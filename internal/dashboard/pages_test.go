@@ -18,15 +18,29 @@ var paths = []string{
 	Path, Path + "sandboxes/" + box, Path + "runs/" + theRun,
 	Path + "sandboxes/" + box + "/events", Path + "runs/" + theRun + "/events",
 	Path + "runs/" + theRun + "/output/stdout", Path + "runs/" + theRun + "/output/stderr",
+	Path + "workspaces", Path + "settings", Path + "try",
+	Path + "sandboxes/" + box + "/files", ofFile("file", named), ofFile("file", "a.png"), ofFile("file", "binary"), ofFile("file", "empty"),
+	ofFile("download", named), ofFile("picture", "a.png"),
 	Path + "runs/" + theRun + "/results/0", Path + "runs/" + theRun + "/pictures/0",
+}
+
+// ofFile returns the path of a page about a file of the sandbox.
+func ofFile(page, name string) string {
+	return Path + "sandboxes/" + box + "/" + page + "?" + url.Values{"path": {"/data/" + name}}.Encode()
 }
 
 // TestHostile shows data with markup in every place.
 func TestHostile(t *testing.T) {
 	w := newWorld(t, nil)
 	w.signIn("alice")
-	w.engine.box.State = sandbox.Stopped // so that its stream ends
 	for _, path := range paths {
+		w.engine.box.State = sandbox.Running
+		if strings.HasSuffix(path, "/events") {
+			w.engine.box.State = sandbox.Stopped // so that its stream ends
+		}
+		if path == Path+"events" {
+			continue // TestNowStream follows it
+		}
 		res, body := w.get(path)
 		if res.StatusCode != 200 {
 			t.Errorf("%s: %d %s", path, res.StatusCode, body)
@@ -37,10 +51,10 @@ func TestHostile(t *testing.T) {
 		}
 		switch kind := h.Get("Content-Type"); {
 		case strings.HasPrefix(kind, "text/html"), kind == "text/event-stream":
-			if strings.Contains(body, script) || strings.Contains(body, "\x1b") || strings.Contains(body, "\xff") {
+			if strings.Contains(body, named) || strings.Contains(body, "\x1b") || strings.Contains(body, "\xff") {
 				t.Errorf("%s has what a program wrote:\n%s", path, body)
 			}
-			if strings.Contains(path, "runs/") && !strings.Contains(body, `<span class="a-f1">red&lt;script&gt;`) {
+			if strings.Contains(path, "runs/run_") && !strings.Contains(body, `<span class="a-f1">red&lt;script&gt;`) {
 				t.Errorf("%s lacks the coloured output:\n%s", path, body)
 			}
 		case kind == "application/octet-stream":
@@ -69,7 +83,8 @@ func TestForeignPrincipal(t *testing.T) {
 	for _, path := range paths {
 		res, body := w.get(path)
 		want := 404
-		if path == Path {
+		switch path {
+		case Path, Path + "workspaces", Path + "settings", Path + "try":
 			want = 200
 		}
 		if res.StatusCode != want || strings.Contains(body, box) || strings.Contains(body, "alice") {

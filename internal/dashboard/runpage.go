@@ -34,7 +34,7 @@ type runView struct {
 	Out, Err  outputView
 	Results   []resultView
 	Omitted   int // results that were not kept or are not shown
-	Files     []fileView
+	Files     []pictureView
 	Exception *sandbox.RunError // its traceback is at the end of the standard error
 	Stream    string
 }
@@ -61,8 +61,8 @@ type resultView struct {
 	Cut     bool // the text is only the beginning
 }
 
-// A fileView is a picture that a run left in its workspace.
-type fileView struct {
+// A pictureView is a picture that a run left in its workspace.
+type pictureView struct {
 	Name, Picture string
 }
 
@@ -120,7 +120,7 @@ func (s *Server) runView(ctx context.Context, sess *session, run sandbox.ListedR
 		if i == maxResults {
 			break
 		}
-		v.Files = append(v.Files, fileView{name, fmt.Sprintf("%s/pictures/%d", runPath(run.ID), i)})
+		v.Files = append(v.Files, pictureView{name, fmt.Sprintf("%s/pictures/%d", runPath(run.ID), i)})
 	}
 	v.Lines, v.MoreCode = lines(run.Program, results.Error), len([]rune(run.Program)) >= 1000
 	return v, nil
@@ -289,22 +289,12 @@ func (s *Server) output(w http.ResponseWriter, r *http.Request, sess *session) e
 		}
 		if !began {
 			began = true
-			download(w, r, fmt.Sprintf("%s.%s.txt", short(id), stream))
+			asDownload(w, r, fmt.Sprintf("%s.%s.txt", short(id), stream), -1)
 		}
 		if _, err := w.Write(data); err != nil || len(data) == 0 || at >= total {
 			return nil // complete, or the client is gone
 		}
 	}
-}
-
-// download sets the headers of an answer that a browser keeps as a file, and never
-// shows.
-func download(w http.ResponseWriter, r *http.Request, name string) {
-	protect(w, r)
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; sandbox")
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	w.WriteHeader(http.StatusOK)
 }
 
 // picture answers with the picture of a result.
@@ -353,13 +343,17 @@ func sendPicture(w http.ResponseWriter, r *http.Request, mime string, data sandb
 	if err != nil {
 		return errNoPicture
 	}
+	sendBytes(w, r, mime, b)
+	return nil
+}
+
+func sendBytes(w http.ResponseWriter, r *http.Request, mime string, data []byte) {
 	protect(w, r)
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Content-Type", mime)
-	h.Set("Content-Length", strconv.Itoa(len(b)))
+	h.Set("Content-Length", strconv.Itoa(len(data)))
 	h.Set("Cache-Control", "private, no-cache")
 	// Ignore the error: the client may be gone.
-	_, _ = w.Write(b)
-	return nil
+	_, _ = w.Write(data)
 }

@@ -1,0 +1,259 @@
+// Drives Chromium through the dashboard of a server with real sandboxes. The variables
+// GLOVEBOX, CHROMIUM and STATE name the program, the browser and the state directory.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { createRequire } from 'node:module';
+
+const require = createRequire(new URL('npm/package.json', import.meta.url));
+const { chromium } = require('playwright-core');
+const { AxeBuilder } = require('@axe-core/playwright');
+
+const { GLOVEBOX, CHROMIUM, STATE } = process.env;
+const env = { ...process.env, GLOVEBOX_STATE_DIR: STATE, GLOVEBOX_DRIVER: 'gvisor', NO_COLOR: '1' };
+const cli = (...args) => execFileSync(GLOVEBOX, args, { env, stdio: ['ignore', 'pipe', 'ignore'] }).toString().trim();
+
+// Nothing of a failed test remains.
+let running;
+process.on('exit', () => {
+  if (!running) return;
+  try { cli('stop', '--all'); } finally { running.kill('SIGTERM'); }
+});
+
+// serve starts a server, and returns its URL and a function that ends it.
+async function serve(listen) {
+  const child = spawn(GLOVEBOX, ['serve', '--listen', listen, '--allow-network', 'example.com'], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  const url = await new Promise((resolve, reject) => {
+    createInterface({ input: child.stderr }).on('line', (line) => {
+      const at = /http:\/\/127\.0\.0\.1:\d+(?=\/mcp)/.exec(line);
+      if (at) resolve(at[0]);
+    });
+    child.on('exit', () => reject(new Error('the server ended')));
+  });
+  running = child;
+  const end = () => new Promise((resolve) => {
+    running = undefined;
+    child.removeAllListeners('exit').on('exit', resolve);
+    child.kill('SIGTERM');
+  });
+  return { url, end };
+}
+
+const tokens = { alice: cli('token', 'create', 'alice'), bob: cli('token', 'create', 'bob') };
+let server = await serve('127.0.0.1:0');
+const base = server.url;
+
+// call calls a tool as an MCP client.
+let calls = 0;
+async function call(token, name, args) {
+  const version = '2026-07-28';
+  const res = await fetch(base + '/mcp', {
+    method: 'POST',
+    headers: {
+      'Content-Type': 'application/json', Accept: 'application/json, text/event-stream', Authorization: 'Bearer ' + token,
+      'Mcp-Protocol-Version': version, 'Mcp-Method': 'tools/call', 'Mcp-Name': name,
+    },
+    body: JSON.stringify({
+      jsonrpc: '2.0', id: ++calls, method: 'tools/call',
+      params: { name, arguments: args, _meta: { 'io.modelcontextprotocol/protocolVersion': version, 'io.modelcontextprotocol/clientCapabilities': {} } },
+    }),
+  });
+  const text = await res.text();
+  const answer = JSON.parse(text.startsWith('{') ? text : text.split('\n').filter((l) => l.startsWith('data: ')).pop().slice(6));
+  assert(answer.result?.structuredContent, `${name}: ${text}`);
+  return answer.result.structuredContent;
+}
+
+const evil = '<script>alert(1)</script><img src=x onerror=alert(1)>';
+const picture = `import zlib, struct
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+class Dot:
+    def _repr_png_(self):
+        return (b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 8, 8, 8, 0, 0, 0, 0))
+            + chunk(b'IDAT', zlib.compress(b'\\0' * 72)) + chunk(b'IEND', b''))
+Dot()`;
+const coloured = await call(tokens.alice, 'run_code', {
+  language: 'python',
+  code: `print("\\x1b[31mred\\x1b[0m \\x1b]0;a title\\x07 \\x1b]8;;https://evil.example\\x07a link\\x1b]8;;\\x07 ${evil}")
+open("<script>alert(1).html", "w").write("${evil}")
+open("bytes", "wb").write(b"\\xff\\x00")`,
+});
+const box = coloured.sandbox_id;
+const failed = await call(tokens.alice, 'run_code', { sandbox_id: box, language: 'python', code: 'def f(x):\n    return 1 / x\n\nf(0)' });
+const drawn = await call(tokens.alice, 'run_code', { sandbox_id: box, language: 'python', code: picture });
+const large = await call(tokens.alice, 'run_command', { sandbox_id: box, command: "head -c 100000000 /dev/zero | tr '\\0' x | fold -w 100" });
+const web = await call(tokens.alice, 'create_sandbox', { name: 'web-app', network: 'example.com' });
+await call(tokens.alice, 'run_command', { sandbox_id: web.sandbox_id, command: 'getent hosts refused.test; true' });
+await call(tokens.alice, 'run_command', { sandbox_id: web.sandbox_id, command: 'sleep 1000', service: true, name: 'sleeper' });
+
+const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
+const faults = [];
+async function open(options) {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  page.setDefaultTimeout(30000);
+  page.on('pageerror', (e) => faults.push(`${page.url()}: ${e.message}`));
+  page.on('dialog', (d) => { faults.push(`${page.url()}: a dialog`); d.dismiss(); });
+  page.on('console', (m) => /Content Security Policy|Refused/.test(m.text()) && faults.push(`${page.url()}: ${m.text()}`));
+  return page;
+}
+async function signIn(page, token) {
+  await page.goto(base + '/');
+  await page.getByLabel('Your Glovebox token').fill(token);
+  await page.keyboard.press('Enter');
+}
+async function step(name, f) {
+  const began = Date.now();
+  await f();
+  console.log(`ok ${name} (${Date.now() - began} ms)`);
+}
+// axe finds faults of accessibility, and checks that a page fits its window.
+async function check(page, what) {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  assert.deepEqual(violations.map((v) => `${what}: ${v.id}: ${v.nodes[0].html}`), []);
+  assert((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `${what} is too wide`);
+}
+
+let state;
+await step('sign in with a token', async () => {
+  const page = await open();
+  await signIn(page, 'gbx_wrong');
+  await page.getByRole('alert').waitFor();
+  await check(page, 'the refusal');
+  await page.getByLabel('Your Glovebox token').fill(tokens.alice);
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Now' }).waitFor();
+  assert(!page.url().includes('gbx_'));
+  state = await page.context().storageState();
+  assert.equal(await page.evaluate(() => document.cookie), '');
+  await page.context().close();
+});
+
+const file = (page, name) => `/ui/sandboxes/${box}/${page}?path=${encodeURIComponent('/data/' + name)}`;
+const pages = {
+  'now': '/ui/', 'a sandbox': `/ui/sandboxes/${box}`, 'a sandbox with a network': `/ui/sandboxes/${web.sandbox_id}`,
+  'colours': `/ui/runs/${coloured.run_id}`, 'a failed run': `/ui/runs/${failed.run_id}`, 'a picture': `/ui/runs/${drawn.run_id}`,
+  'large output': `/ui/runs/${large.run_id}`,
+  'files': file('files', ''), 'a hostile file': file('file', '<script>alert(1).html'), 'a binary file': file('file', 'bytes'),
+  'try it': '/ui/try', 'workspaces': '/ui/workspaces', 'settings': '/ui/settings', 'nothing': '/ui/nothing',
+};
+for (const colorScheme of ['light', 'dark']) {
+  for (const width of [1280, 380]) {
+    await step(`every page, ${colorScheme}, ${width} pixels`, async () => {
+      const page = await open({ colorScheme, viewport: { width, height: 800 }, storageState: state });
+      for (const [name, path] of Object.entries(pages)) {
+        await page.goto(base + path);
+        await check(page, name);
+      }
+      await page.context().close();
+    });
+  }
+}
+
+const page = await open({ storageState: state });
+await step('hostile output is text', async () => {
+  await page.goto(base + pages.colours);
+  const output = page.getByLabel('Output', { exact: true });
+  assert((await output.textContent()).includes(evil));
+  assert.equal(await output.locator('script, img, a').count(), 0);
+  assert.equal(await output.locator('span.a-f1').textContent(), 'red');
+  assert.equal(await page.title(), `Run ${coloured.run_id.slice(0, 12)} · Glovebox`);
+  await page.goto(base + pages['a hostile file']);
+  assert((await page.getByLabel('Content').textContent()).includes(evil));
+});
+await step('a run says why it failed', async () => {
+  await page.goto(base + '/ui/');
+  await page.getByRole('link', { name: /def f/ }).click();
+  await page.getByText('ZeroDivisionError').first().waitFor();
+  assert.equal(await page.locator('.codeline.failed').textContent(), '    return 1 / x\n');
+});
+await step('a picture is shown', async () => {
+  await page.goto(base + pages['a picture']);
+  const img = page.locator('.picture img');
+  await img.waitFor();
+  await page.waitForFunction(() => document.querySelector('.picture img').naturalWidth === 8);
+});
+await step('100 MB of output', async () => {
+  const res = await page.goto(base + pages['large output']);
+  assert((await res.body()).length < 1 << 20);
+  await page.getByText('are not shown').first().waitFor();
+});
+await step('code of the editor runs', async () => {
+  await page.goto(base + '/ui/try');
+  await page.getByLabel('Code').fill('print("from " + "the editor")');
+  await page.getByRole('button', { name: 'Run' }).click();
+  await page.getByText('from the editor').waitFor();
+  await page.getByRole('heading', { name: 'OK' }).waitFor();
+});
+await step('an upload', async () => {
+  await page.goto(base + pages.files);
+  await page.getByLabel('Files', { exact: true }).last().setInputFiles({ name: 'up.txt', mimeType: 'text/plain', buffer: Buffer.from('uploaded text') });
+  await page.getByRole('button', { name: 'Upload' }).click();
+  await page.getByRole('link', { name: 'up.txt' }).click();
+  await page.getByText('uploaded text').waitFor();
+});
+await step('without scripts', async () => {
+  const plain = await open({ storageState: state, javaScriptEnabled: false });
+  await plain.goto(base + '/ui/');
+  await plain.getByRole('link', { name: 'web-app' }).click();
+  await plain.getByRole('cell', { name: 'Refused: not allowed' }).first().waitFor();
+  await plain.context().close();
+});
+await step('another principal sees nothing', async () => {
+  const bob = await open();
+  await signIn(bob, tokens.bob);
+  await bob.getByText('No live sandboxes').waitFor();
+  await check(bob, 'the empty page');
+  const own = ['now', 'try it', 'workspaces', 'settings'].map((n) => pages[n]);
+  const streams = [box, web.sandbox_id].map((id) => `/ui/sandboxes/${id}/events`).concat(`/ui/runs/${large.run_id}/events`, `/ui/runs/${large.run_id}/output/stdout`, `/ui/runs/${drawn.run_id}/results/0`);
+  for (const path of Object.values(pages).concat(streams)) {
+    const res = await bob.context().request.get(base + path);
+    assert.equal(res.status(), own.includes(path) ? 200 : 404, path);
+    assert(!(await res.text()).includes('web-app'), path);
+  }
+  await bob.context().close();
+});
+await step('a page is live, and the keyboard stops a sandbox', async () => {
+  await page.goto(base + '/ui/');
+  await page.getByText('Live', { exact: true }).waitFor();
+  const added = await call(tokens.alice, 'create_sandbox', { name: 'added-later' });
+  await page.getByRole('link', { name: 'added-later' }).waitFor();
+  const other = await open({ storageState: state });
+  await other.goto(`${base}/ui/sandboxes/${added.sandbox_id}`);
+  await other.getByText('Stop this sandbox').focus();
+  await other.keyboard.press('Enter');
+  await other.keyboard.press('Tab');
+  await other.keyboard.press('Enter');
+  await other.getByText('Stopped', { exact: true }).first().waitFor();
+  await other.context().close();
+  await page.locator('.boxes').getByRole('link', { name: 'added-later' }).waitFor({ state: 'detached' });
+});
+await step('a one-time link', async () => {
+  const link = cli('open', '--token', 'alice', '--print');
+  const first = await open();
+  await first.goto(link);
+  await first.getByRole('heading', { name: 'Now' }).waitFor();
+  const second = await open();
+  await second.goto(link);
+  await second.getByRole('alert').waitFor();
+  await first.context().close();
+  await second.context().close();
+});
+await step('the server restarts', async () => {
+  await page.goto(base + '/ui/');
+  await page.getByText('Live', { exact: true }).waitFor();
+  await server.end();
+  await page.getByText('Reconnecting').waitFor();
+  server = await serve(new URL(base).host);
+  await page.getByText('You are signed out.').waitFor();
+  await page.getByRole('link', { name: 'Sign in' }).click();
+  await page.getByLabel('Your Glovebox token').fill(tokens.alice);
+  await page.keyboard.press('Enter');
+  await page.getByRole('link', { name: 'web-app' }).first().waitFor();
+});
+await browser.close();
+assert.deepEqual(faults, []);
+cli('stop', '--all');
+await server.end();
+console.log('done');
