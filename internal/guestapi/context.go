@@ -41,7 +41,7 @@ const DefaultGrace = 3 * time.Second
 
 // A ContextRequest makes a context. E2B's request has Language and Cwd.
 type ContextRequest struct {
-	// Language is python, javascript, typescript, bash or sh, or a usual
+	// Language is python, javascript, typescript, bash, sh or r, or a usual
 	// alias; python if empty.
 	Language string `json:"language,omitempty"`
 	Cwd      string `json:"cwd,omitempty"`

@@ -20,6 +20,9 @@
 // prepare, and further parts of the kernel. A shell reads its requests as lines
 // of shell instead, and evaluates the file of code.
 //
+// R and Java have no JSON. Their requests are fields instead: names and values in
+// turn, each after its own length. The first pair of the first request is the key.
+//
 // # Events
 //
 // An event is a JSON object. Its field ev is the kind: ready, result, error,
@@ -28,6 +31,10 @@
 // KiB. The mark is '+' if more pieces follow, and '.' in the last piece. It is
 // '?' in the last piece if the kernel waits for an answer (one byte) on the same
 // socket.
+//
+// R and Java cannot write to a socket that they did not open. Their descriptor 4
+// is a pipe, and each message comes after its length (four bytes, big endian).
+// They never wait for an answer: see below.
 //
 // # Order
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"strconv"
+	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/language"
 )
@@ -19,6 +20,11 @@ type Program struct {
 	// Shell is set for a shell: it has descriptors 5 and 6, and its requests are
 	// lines.
 	Shell bool
+	// Fields is set for an interpreter that can neither read JSON nor use a
+	// descriptor that it did not open. Its requests are fields, and its events
+	// come on a pipe. It opens both pipes by their paths in /proc, so its user
+	// must own them. See [Next].
+	Fields bool
 }
 
 // Moves reports whether the interpreter can still change its directory and its
@@ -41,7 +47,7 @@ func Find(name string) (Program, bool) {
 	if !ok || l.Context == nil {
 		return Program{}, false
 	}
-	return Program{Language: l.Name, Commands: l.Context.Programs, Shell: l.Context.Shell}, true
+	return Program{Language: l.Name, Commands: l.Context.Programs, Shell: l.Context.Shell, Fields: l.Context.Fields}, true
 }
 
 //go:embed python/boot.py
@@ -77,6 +83,12 @@ var javascriptKernel string
 //go:embed javascript/transform.js
 var javascriptTransform string
 
+//go:embed r/boot.R
+var rBoot string
+
+//go:embed r/kernel.R
+var rKernel string
+
 //go:embed shell/kernel.sh
 var shellKernel string
 
@@ -92,6 +104,8 @@ func (p Program) Args(command string) []string {
 			return []string{"--no-install", "-e", javascriptBoot}
 		}
 		return []string{"-e", javascriptBoot}
+	case language.R:
+		return []string{"-e", strings.TrimSpace(rBoot)}
 	case language.Bash:
 		// The shell reads its requests as a script from descriptor 0. Programs
 		// of the user never inherit that descriptor.

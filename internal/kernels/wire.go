@@ -39,6 +39,14 @@ func (p Program) Start(command string, init Init) []byte {
 	if p.Shell {
 		return p.shell(command, init.Key, true)
 	}
+	if p.Fields {
+		source := map[string]string{language.R: rKernel}[p.Language] // Java gets it by Args
+		var b []byte
+		if source != "" {
+			b = fmt.Appendf(b, "%08d%s", len(source), source)
+		}
+		return append(b, fields(append([]string{"key", init.Key}, modules(init.Prepare)...)...)...)
+	}
 	// A part of several files has one namespace.
 	source, hello := pieces(pythonKernel), map[string]any{
 		"op": "init", "key": init.Key, "prepare": init.Prepare,
@@ -105,6 +113,16 @@ func (p Program) Run(r Run) []byte {
 	if p.Shell {
 		return p.shellRun(r)
 	}
+	if p.Fields {
+		out := []string{"op", "run", "id", strconv.Itoa(r.ID), "code", r.Code, "stdin", flag(r.Stdin)}
+		for _, name := range slices.Sorted(maps.Keys(r.Base)) {
+			out = append(out, "base "+name, r.Base[name])
+		}
+		for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+			out = append(out, "env "+name, r.Env[name])
+		}
+		return fields(out...)
+	}
 	return request(map[string]any{
 		"op": "run", "id": r.ID, "code": r.Code, "env": r.Env, "base": r.Base, "stdin": r.Stdin, "language": p.Language, "e2b": r.E2B,
 		"cwd": r.Cwd, "unset": r.Unset,
@@ -113,17 +131,52 @@ func (p Program) Run(r Run) []byte {
 
 // Prepare returns the request to import modules. The event prepared answers it.
 // A shell does not support it.
-func (p Program) Prepare(modules []string) []byte {
-	return request(map[string]any{"op": "prepare", "modules": modules})
+func (p Program) Prepare(names []string) []byte {
+	if p.Fields {
+		return fields(append([]string{"op", "prepare"}, modules(names)...)...)
+	}
+	return request(map[string]any{"op": "prepare", "modules": names})
 }
 
 // Input returns the answer to an event input: a line, or the end of the input.
 func (p Program) Input(id int, line string, eof bool) []byte {
+	if p.Fields {
+		return fields("op", "input", "id", strconv.Itoa(id), "text", line, "eof", flag(eof))
+	}
 	answer := map[string]any{"op": "input", "id": id, "text": line}
 	if eof {
 		answer["text"] = nil
 	}
 	return request(answer)
+}
+
+// fields encodes a request to an interpreter without JSON: its length, and names
+// and values in turn, each after its own length (four bytes, big endian).
+func fields(texts ...string) []byte {
+	out := make([]byte, 4)
+	for _, s := range texts {
+		out = binary.BigEndian.AppendUint32(out, uint32(len(s)))
+		out = append(out, s...)
+	}
+	binary.BigEndian.PutUint32(out, uint32(len(out)-4))
+	return out
+}
+
+// modules returns the fields of modules to prepare.
+func modules(names []string) []string {
+	var out []string
+	for i, name := range names {
+		out = append(out, "module "+strconv.Itoa(i), name)
+	}
+	return out
+}
+
+// flag returns the value of a field for yes or no.
+func flag(yes bool) string {
+	if yes {
+		return "1"
+	}
+	return ""
 }
 
 // request encodes a request. It panics if v cannot be encoded, which is a bug.
@@ -288,6 +341,23 @@ type Assembler struct {
 	Key    string
 	buf    []byte
 	pieces int
+}
+
+// Next splits the first message from data, what was read from the pipe of events
+// of a program with Fields. If it is not complete, n is 0. ErrMalformed is the
+// error of a length that no message has: then nothing that follows is valid.
+func Next(data []byte) (msg []byte, n int, err error) {
+	if len(data) < 4 {
+		return nil, 0, nil
+	}
+	size := binary.BigEndian.Uint32(data)
+	if size > MaxMessage {
+		return nil, 0, ErrMalformed
+	}
+	if n = 4 + int(size); len(data) < n {
+		return nil, 0, nil
+	}
+	return data[4:n], n, nil
 }
 
 // Add adds a message. It returns an event when one is complete, and whether the

@@ -9,6 +9,7 @@ const (
 	TypeScript = "typescript"
 	Bash       = "bash"
 	Sh         = "sh"
+	R          = "r"
 )
 
 // Default is the language of code whose caller named none.
@@ -68,6 +69,8 @@ type Context struct {
 	Programs []string
 	// Shell is set for a shell.
 	Shell bool
+	// Fields is set for an interpreter without JSON: see package kernels.
+	Fields bool
 	// Nothing is code that does nothing.
 	Nothing string
 	// Ahead makes a warm box start an interpreter of the language, unless it has

@@ -161,8 +161,9 @@ func All() []Language {
 			Image:      "nickblah/lua:5.4",
 		},
 		{
-			Name:      "r",
+			Name:      R,
 			Aliases:   []string{"rscript"},
+			Context:   &Context{Programs: []string{"Rscript"}, Fields: true, Nothing: "invisible()"},
 			Extension: "R",
 			Variants:  interpreted("Rscript"),
 			Package:   "r-base-core",

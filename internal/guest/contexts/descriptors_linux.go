@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/process"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
 )
 
 // kernelPipe is the size of the output pipes, in bytes. A larger pipe wakes the
@@ -29,6 +30,22 @@ func addOutlet(d *process.Descriptors, owner *account.Account) (int, error) {
 	// If the OS kernel refuses a larger buffer, the usual one stays.
 	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, kernelPipe)
 	return fds[0], unix.SetNonblock(fds[0], true)
+}
+
+// addWires makes the descriptors of requests and of events.
+func addWires(d *process.Descriptors, program kernels.Program, owner *account.Account) (requests, events *os.File, err error) {
+	if !program.Fields {
+		if requests, err = d.AddPipe(true); err != nil {
+			return nil, nil, err
+		}
+		events, err = addMessages(d)
+		return requests, events, err
+	}
+	if requests, err = d.AddOwnPipe(true, owner); err != nil {
+		return nil, nil, err
+	}
+	events, err = d.AddOwnPipe(false, owner)
+	return requests, events, err
 }
 
 // addMessages makes a SOCK_SEQPACKET pair. The child's end blocks.

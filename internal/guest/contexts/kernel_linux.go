@@ -104,7 +104,19 @@ func (it *interpreter) receiveLocked(fd int) (again, over bool) {
 		_, err := unix.Poll(poll, 0)
 		return false, err == nil && poll[0].Revents&unix.POLLHUP != 0
 	}
-	ev, ask, err := it.assembler.Add(buf[:n])
+	if it.context.program.Fields {
+		return false, !it.splitLocked(buf[:n])
+	}
+	if it.addLocked(buf[:n]) {
+		_, _ = unix.Write(fd, []byte{'!'})
+	}
+	return false, false
+}
+
+// addLocked handles a message, and reports whether the kernel waits for an
+// answer. The caller holds the interpreter's order.
+func (it *interpreter) addLocked(message []byte) (ask bool) {
+	ev, ask, err := it.assembler.Add(message)
 	if err != nil {
 		it.junk++
 	}
@@ -112,10 +124,30 @@ func (it *interpreter) receiveLocked(fd int) (again, over bool) {
 		it.drainOutputsLocked()
 		it.handleLocked(ev)
 	}
-	if ask {
-		_, _ = unix.Write(fd, []byte{'!'})
+	return ask
+}
+
+// splitLocked handles the messages in data from a pipe, and keeps the beginning
+// of one that is not complete. It reports whether valid messages can follow. The
+// caller holds the interpreter's order.
+func (it *interpreter) splitLocked(data []byte) bool {
+	it.partial = append(it.partial, data...)
+	rest := it.partial
+	for {
+		message, n, err := kernels.Next(rest)
+		if err != nil {
+			it.junk++
+			it.partial = nil
+			return false
+		}
+		if n == 0 {
+			break
+		}
+		it.addLocked(message) // a pipe has no answers
+		rest = rest[n:]
 	}
-	return false, false
+	it.partial = append(it.partial[:0], rest...)
+	return true
 }
 
 // handleLocked acts on an event. The caller holds the interpreter's order.

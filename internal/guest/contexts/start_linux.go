@@ -3,6 +3,7 @@ package contexts
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
+	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
 // maxReady bounds the start of an interpreter.
@@ -110,7 +112,7 @@ func (c *context) start() (*interpreter, error) {
 func (it *interpreter) spawn() error {
 	c, p, processes := it.context, it.process, it.context.server.processes
 	env := processes.Environment(p)
-	missing := rpc.Errorf(guestapi.CodeNotFound, "%s is not in this sandbox: no %s on its PATH", c.program.Language, strings.Join(c.program.Commands, " or "))
+	missing := rpc.Errorf(guestapi.CodeNotFound, "%s is not in this sandbox: no %s on its PATH%s", c.program.Language, strings.Join(c.program.Commands, " or "), source(c.program.Language))
 	file, err := processes.Locate(p, env, missing, c.program.Commands...)
 	if err != nil {
 		return err
@@ -146,10 +148,7 @@ func (it *interpreter) spawn() error {
 			return fail(err)
 		}
 	}
-	if it.requests, err = d.AddPipe(true); err != nil {
-		return fail(err)
-	}
-	if it.events, err = addMessages(d); err != nil {
+	if it.requests, it.events, err = addWires(d, c.program, owner); err != nil {
 		return fail(err)
 	}
 	if c.program.Shell {
@@ -165,4 +164,13 @@ func (it *interpreter) spawn() error {
 		return err
 	}
 	return nil
+}
+
+// source tells where a missing language comes from.
+func source(name string) string {
+	l, ok := language.Find(name)
+	if !ok || l.Package == "" {
+		return ""
+	}
+	return fmt.Sprintf("; Debian's package is %s, and the image %s has it", l.Package, l.Image)
 }

@@ -94,6 +94,7 @@ type interpreter struct {
 	// output in front of the event that follows it.
 	order     sync.Mutex
 	assembler kernels.Assembler
+	partial   []byte // of a pipe of events: the beginning of a message
 	junk      int
 
 	ready    chan struct{} // closed when the kernel is ready

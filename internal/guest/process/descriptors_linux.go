@@ -38,6 +38,12 @@ func (d *Descriptors) AddPipe(childReads bool) (*os.File, error) {
 	return d.pipe(childReads, nil)
 }
 
+// AddOwnPipe is AddPipe for a process that opens the pipe anew by its path in
+// /proc: its owner is the process's user, or the guest's if owner is nil.
+func (d *Descriptors) AddOwnPipe(childReads bool, owner *account.Account) (*os.File, error) {
+	return d.pipe(childReads, owner)
+}
+
 // pipe is AddPipe with the user who owns the pipe; nil is the guest's.
 func (d *Descriptors) pipe(childReads bool, owner *account.Account) (*os.File, error) {
 	our, err := d.rawPipe(childReads, owner)

@@ -29,7 +29,7 @@ var SystemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32
 // nothing about the host's users, secrets or network. The image has no other
 // entries of /etc, and none that is not public.
 var etcFiles = []string{
-	"alternatives", "ca-certificates", "crypto-policies", "debian_version",
+	"R/Makeconf", "R/Renviron", "R/ldpaths", "alternatives", "ca-certificates", "crypto-policies", "debian_version",
 	"fonts", "gai.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "ld.so.cache",
 	"ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "magic",
 	"magic.mime", "mailcap", "matplotlibrc", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",

@@ -1,0 +1,66 @@
+package contexts_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestContextR(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "Rscript")
+	r := h.ends("r", "x <- 41\nprint(\"Hello, World!\")", guestapi.EndOK)
+	same(t, "stdout", r.stdout, "[1] \"Hello, World!\"\n")
+	r = h.ends("r", "cat('first\\n'); message('second')\nx + 1", guestapi.EndOK)
+	same(t, "value", r.main(), "[1] 42")
+	same(t, "stdout", r.stdout, "first\n")
+	same(t, "stderr", r.stderr, "second\n")
+	same(t, "count", r.count, 2)
+	r = h.ends("r", "stop('no')", guestapi.EndError)
+	if r.err == nil || r.err.Name != "Error" || r.err.Value != "no" || r.err.Line != 1 {
+		t.Errorf("error is %+v", r.err)
+	}
+	r = h.ends("r", "quit(status = 3)", guestapi.EndExit)
+	same(t, "exit code", *r.end.ExitCode, 3)
+	r = h.ends("r", "plot(1:3)", guestapi.EndOK)
+	if len(r.results) != 1 || r.results[0].Data["image/png"] == nil {
+		t.Errorf("results of a plot: %+v, stderr %s", r.results, r.stderr)
+	}
+	// Events of many messages.
+	r = h.ends("r", "noquote(strrep('a', 300000))", guestapi.EndOK)
+	same(t, "a long value", len(r.main()), 300004)
+	// A run whose time is over keeps the variables.
+	r = gather(t, h.eval(&guestapi.ExecuteRequest{Language: "r", Code: "repeat {}", TimeoutMillis: 300}), nil)
+	same(t, "status of an endless run", r.end.Status, guestapi.EndInterrupted)
+	same(t, "a variable", h.ends("r", "x", guestapi.EndOK).main(), "[1] 41")
+	// Code that forges messages harms only itself.
+	r = gather(t, h.eval(&guestapi.ExecuteRequest{Language: "r", Code: "f <- file('/proc/self/fd/4', 'wb', raw = TRUE); writeBin(as.raw(rep(255, 100000)), f); close(f)", TimeoutMillis: 300}), nil)
+	if r.end.Status == guestapi.EndOK {
+		t.Errorf("a kernel whose pipe is broken ended a run as %+v", r.end)
+	}
+	same(t, "a new interpreter", h.ends("r", "exists('x')", guestapi.EndOK).main(), "[1] FALSE")
+}
+
+func TestContextRInput(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "Rscript")
+	x := h.eval(&guestapi.ExecuteRequest{Language: "r", Code: "a <- readline('name? ')\ntoupper(a)", Stdin: true, TimeoutMillis: 60000})
+	r := gather(t, x, func(string) {
+		if err := h.ContextInput(t.Context(), guestapi.DefaultContextID("r"), &guestapi.InputRequest{Text: "ada\n"}); err != nil {
+			t.Error(err)
+		}
+	})
+	same(t, "value", r.main(), `[1] "ADA"`)
+	same(t, "prompts", strings.Join(r.prompts, "|"), "name? ")
+}
+
+// A language that is missing names what has it.
+func TestContextMissingLanguage(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	_, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{Language: "r", Env: map[string]string{"PATH": "/nowhere"}})
+	guesttest.WantKind(t, err, sandbox.NotFound, "r is not in this sandbox: no Rscript on its PATH; Debian's package is r-base-core")
+}
