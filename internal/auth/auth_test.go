@@ -287,3 +287,47 @@ func TestRevoked(t *testing.T) {
 	}
 	check("replaced", true, false)
 }
+
+// TestGone asks again within a second, in which Gone may use what it knows.
+func TestGone(t *testing.T) {
+	ctx := t.Context()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	a, err := auth.New(auth.Options{Tokens: newStore(), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(name string) (auth.Identity, sandbox.Token) {
+		t.Helper()
+		text, token, err := a.Create(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := a.Verify(ctx, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id, token
+	}
+	check := func(when string, id auth.Identity, want bool) {
+		t.Helper()
+		if gone, err := a.Gone(ctx, id); err != nil || gone != want {
+			t.Errorf("%s: %t, %v; want %t", when, gone, err, want)
+		}
+	}
+	first, token := create("x")
+	check("at first", first, false)
+	second, _ := create("y")
+	check("the token is newer than the answer before", second, false)
+	third, _ := create("z")
+	check("and a principal is", auth.Identity{Principal: third.Principal}, false)
+
+	if _, err := a.Revoke(ctx, token.ID); err != nil {
+		t.Fatal(err)
+	}
+	check("revoked a moment ago", first, false)
+	if _, err := a.Revoked(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check("after Revoked", first, true)
+	check("another token", second, false)
+}

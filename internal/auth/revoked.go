@@ -9,60 +9,94 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// A standing is the state of all tokens and grants at one time.
+type standing struct {
+	at         time.Time
+	tokens     map[string]bool            // true is in force
+	principals map[sandbox.Principal]bool // true has a token in force
+	grants     map[string]bool            // in force
+}
+
 // Revoked returns a function that reports whether an identity's token has been
 // revoked, by any process, or expired at least a minute ago. The same holds for a
 // grant that ended. An identity without
 // a token counts as revoked when the last token of its principal is revoked.
-// Identities that no token of the store proved are never revoked.
+// Identities that no token of the store proved are never revoked. Later answers of
+// [Auth.Gone] are at least as new.
 func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
+	a.goneMu.Lock()
+	defer a.goneMu.Unlock()
+	s, err := a.readStandingLocked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(id Identity) bool { return s.gone(id, a.now()) }, nil
+}
+
+// readStandingLocked reads the standing from the store, and keeps it. The caller
+// holds goneMu.
+func (a *Auth) readStandingLocked(ctx context.Context) (*standing, error) {
+	s := &standing{at: a.now(), tokens: map[string]bool{}, principals: map[sandbox.Principal]bool{}, grants: map[string]bool{}}
 	list, err := a.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tokens, principals := map[string]bool{}, map[sandbox.Principal]bool{} // true is in force
 	for _, t := range list {
 		inForce := t.Revoked.IsZero()
-		tokens[t.ID] = inForce
-		principals[t.Principal] = principals[t.Principal] || inForce
+		s.tokens[t.ID] = inForce
+		s.principals[t.Principal] = s.principals[t.Principal] || inForce
 	}
-	grants := map[string]bool{}
 	if a.grants != nil {
 		list, err := a.grants.Grants(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, g := range list {
-			grants[g.ID] = true
+			s.grants[g.ID] = true
 		}
 	}
 	a.forgetExpired()
-	return func(id Identity) bool {
-		if id.expired(a.now()) || id.Grant != "" && !grants[id.Grant] {
-			return true
-		}
-		if id.Token != "" {
-			return !tokens[id.Token]
-		}
-		return strings.HasPrefix(string(id.Principal), sandbox.TokenPrefix) && !principals[id.Principal]
-	}, nil
+	a.standing = s
+	return s, nil
+}
+
+// gone reports whether an identity was revoked, or has expired.
+func (s *standing) gone(id Identity, now time.Time) bool {
+	if id.expired(now) || id.Grant != "" && !s.grants[id.Grant] {
+		return true
+	}
+	if id.Token != "" {
+		return !s.tokens[id.Token]
+	}
+	return strings.HasPrefix(string(id.Principal), sandbox.TokenPrefix) && !s.principals[id.Principal]
+}
+
+// misses reports whether the token, grant or principal of an identity may be newer
+// than s.
+func (s *standing) misses(id Identity) bool {
+	_, token := s.tokens[id.Token]
+	_, principal := s.principals[id.Principal]
+	return id.Token != "" && !token || id.Grant != "" && !s.grants[id.Grant] || id.Token == "" && !principal
 }
 
 // goneEvery is the maximum age of the data that Gone uses.
 const goneEvery = time.Second
 
 // Gone reports whether an identity was revoked, as [Auth.Revoked] does. The
-// answer may be up to a second old.
+// answer may be up to a second old, but is never older than the last call of
+// Revoked: a client whose stream ended with its token must not find its session
+// alive. An identity of a token that was just made is not gone.
 func (a *Auth) Gone(ctx context.Context, id Identity) (bool, error) {
 	a.goneMu.Lock()
 	defer a.goneMu.Unlock()
-	if now := a.now(); a.gone == nil || now.Sub(a.goneAt) >= goneEvery {
-		gone, err := a.Revoked(ctx)
-		if err != nil {
+	now, s := a.now(), a.standing
+	if s == nil || now.Sub(s.at) >= goneEvery || s.gone(id, now) && s.misses(id) {
+		var err error
+		if s, err = a.readStandingLocked(ctx); err != nil {
 			return false, err
 		}
-		a.gone, a.goneAt = gone, now
 	}
-	return a.gone(id), nil
+	return s.gone(id, now), nil
 }
 
 // Renewed returns an identity with the latest expiry of all tokens verified for

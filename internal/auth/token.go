@@ -100,9 +100,8 @@ type Auth struct {
 	touched map[string]time.Time // token id -> last use written to the store
 	expires map[string]time.Time // Identity.Key -> latest expiry of tokens that expire
 
-	goneMu sync.Mutex
-	gone   func(Identity) bool // result of Revoked at goneAt; nil before the first call
-	goneAt time.Time
+	goneMu   sync.Mutex
+	standing *standing // as last read; nil before that
 }
 
 // New returns an Auth. If the static token is too short or contains white space,
