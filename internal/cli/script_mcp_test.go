@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +26,7 @@ type mcpProcess struct {
 	out    io.Reader
 	lines  *bufio.Scanner
 	id     int
+	stderr bytes.Buffer // may be read after Wait
 }
 
 // startMCP starts a command as a client of MCP would, and initializes.
@@ -37,8 +39,10 @@ func startMCP(ts *testscript.TestScript, command []string) *mcpProcess {
 	for _, name := range []string{"PATH", "HOME", "GLOVEBOX_DRIVER", "GLOVEBOX_DOCKER_HOST", "GLOVEBOX_STATE_DIR", "GLOVEBOX_REGISTRIES", "TMPDIR", "INTERPRETER_TYPE", "GLOVEBOX_TEST_AUTO", "GLOVEBOX_REQUIRE_ISOLATION"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
-	cmd.Stderr = ts.Stderr()
 	p := &mcpProcess{ts: ts, cmd: cmd, cancel: cancel}
+	// The buffer of the script has no lock: a script that fails reads it while the
+	// program still writes.
+	cmd.Stderr = &p.stderr
 	p.in, err = cmd.StdinPipe()
 	ts.Check(err)
 	p.out, err = cmd.StdoutPipe()
@@ -60,20 +64,20 @@ func (p *mcpProcess) call(method, params string) string {
 	}
 	request := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, p.id, method, params)
 	if _, err := io.WriteString(p.in, request+"\n"); err != nil {
-		p.ts.Fatalf("send %s: %v", request, err)
+		p.fail("send %s: %v", request, err)
 	}
 	for p.lines.Scan() {
 		var m struct {
 			ID *int `json:"id"`
 		}
 		if err := json.Unmarshal(p.lines.Bytes(), &m); err != nil {
-			p.ts.Fatalf("not a message: %q: %v", p.lines.Text(), err)
+			p.fail("not a message: %q: %v", p.lines.Text(), err)
 		}
 		if m.ID != nil && *m.ID == p.id {
 			return p.lines.Text()
 		}
 	}
-	p.ts.Fatalf("no answer to %s: %v", request, p.lines.Err())
+	p.fail("no answer to %s: %v", request, p.lines.Err())
 	return ""
 }
 
@@ -82,9 +86,19 @@ func (p *mcpProcess) end() {
 	defer p.cancel()
 	p.ts.Check(p.in.Close())
 	if rest, err := io.ReadAll(p.out); err != nil || len(rest) > 0 {
-		p.ts.Fatalf("after the last answer: %q, %v", rest, err)
+		p.fail("after the last answer: %q, %v", rest, err)
 	}
-	p.ts.Check(p.cmd.Wait())
+	err := p.cmd.Wait()
+	fmt.Fprint(p.ts.Stderr(), p.stderr.String())
+	p.ts.Check(err)
+}
+
+// fail ends the program and the script, and logs the standard error of the program.
+func (p *mcpProcess) fail(format string, args ...any) {
+	p.cancel()
+	_ = p.cmd.Wait() // it was killed
+	p.ts.Logf("[stderr of the server]\n%s", p.stderr.String())
+	p.ts.Fatalf(format, args...)
 }
 
 // cmdMCP speaks to a server over stdio: it starts the command after "--",
@@ -186,12 +200,12 @@ func cmdConverse(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		got, isError := answerText(ts, answer)
 		if isError != t.isError {
-			ts.Fatalf("%s\nisError is %v:\n%s", call, isError, got)
+			p.fail("%s\nisError is %v:\n%s", call, isError, got)
 		}
 		re, names := t.pattern(known)
 		m := re.FindStringSubmatch(strings.TrimSuffix(got, "\n"))
 		if m == nil {
-			ts.Fatalf("%s\nwant:\n%s\ngot:\n%s", call, strings.Join(t.want, "\n"), got)
+			p.fail("%s\nwant:\n%s\ngot:\n%s", call, strings.Join(t.want, "\n"), got)
 		}
 		for i, name := range names {
 			known[name] = m[i+1]
