@@ -3,8 +3,8 @@
 # newest Node that kernels are for, and Bun, below .cache/interpreters; without
 # npm they are tested with the Node that is here. Where root may, the oldest and
 # the newest Python that Debian has, likewise, and Debian's numpy, pandas,
-# matplotlib, pip and R: where not, those tests are skipped, or fail if
-# GLOVEBOX_REQUIRE names interpreters, pandas, pip or Rscript.
+# matplotlib, pip, IPython and R: where not, those tests are skipped, or fail if
+# GLOVEBOX_REQUIRE names interpreters, pandas, pip, ipython or Rscript.
 set -euo pipefail
 
 cache=$(cd "$(dirname "$0")/.." && pwd)/.cache/interpreters
@@ -20,4 +20,5 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 fi
 "$(dirname "$0")/pythons.sh" || echo "interpreters: no Python from Debian; going on without"
 "$(dirname "$0")/tools.sh" python3:numpy=python3-numpy python3:pandas=python3-pandas \
-	python3:matplotlib=python3-matplotlib python3:pip=python3-pip Rscript=r-base-core
+	python3:matplotlib=python3-matplotlib python3:pip=python3-pip \
+	python3:IPython=python3-ipython Rscript=r-base-core

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -41,6 +43,47 @@ func (e *Engine) mainResult(t *testing.T, id string) string {
 		}
 	}
 	return ""
+}
+
+// TestIPythonOnFake selects another kernel of a language by its runner.
+func TestIPythonOnFake(t *testing.T) {
+	needInterpreter(t, "python3")
+	if err := exec.Command("/usr/bin/python3", "-c", "import IPython").Run(); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("GLOVEBOX_REQUIRE"), ","), "ipython") {
+			t.Fatalf("ipython is required and missing: %v", err)
+		}
+		t.Skipf("no IPython: %v", err)
+	}
+	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) {
+		var err error
+		o.Runners, err = interpreter.Runners().Override([]byte("language: python\nextension: py\nkernel: ipython\nvariants: [{command: [python3, '{file}']}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	s := e.mustCreate(t, sandbox.CreateRequest{})
+	r := e.mustWait(t, e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Context: sandbox.DefaultContext, Code: "get_ipython().__class__.__mro__[1].__name__"}).ID)
+	checkVerdict(t, r, sandbox.OK, "")
+	if got := e.mainResult(t, r.ID); got != "'InteractiveShell'" || r.Context.Language != "python" {
+		t.Errorf("%s, %+v", got, r.Context)
+	}
+	list, err := e.Contexts(t.Context(), alice, s.ID)
+	if err != nil || len(list) != 1 || list[0].Name != sandbox.DefaultContext || list[0].Language != "python" {
+		t.Errorf("contexts are %+v, %v", list, err)
+	}
+	if err := e.RemoveContext(t.Context(), alice, s.ID, sandbox.DefaultContext, "python"); err != nil {
+		t.Error(err)
+	}
+	// -S leaves out the packages of the system.
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexec /usr/bin/python3 -S \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s = e.mustCreate(t, sandbox.CreateRequest{Env: map[string]string{"PATH": dir}})
+	_, err = e.Start(t.Context(), alice, sandbox.RunRequest{SandboxID: s.ID, Context: sandbox.DefaultContext, Code: "1"})
+	if hint := sandbox.HintOf(err); !errors.Is(err, sandbox.Unsupported) || !strings.Contains(hint, "apt-get install python3-ipython") || !strings.Contains(hint, "remove kernel: ipython from the runner of python") {
+		t.Errorf("a sandbox without IPython: %v, hint %q", err, hint)
+	}
 }
 
 // TestContextsOnFake runs code in live interpreters of real guests.

@@ -182,7 +182,7 @@ func (r Runner) check() error {
 			return fmt.Errorf("%s: variants: number %d has no command", r.Language, i+1)
 		}
 	}
-	if kernels := kernelNames(); r.Kernel != "" && !slices.Contains(kernels, r.Kernel) {
+	if kernels := language.Kernels(); r.Kernel != "" && !slices.Contains(kernels, r.Kernel) {
 		return fmt.Errorf("%s: kernel: %q is not one of %s", r.Language, r.Kernel, strings.Join(kernels, ", "))
 	}
 	if r.Installer != "" {
@@ -191,15 +191,6 @@ func (r Runner) check() error {
 		}
 	}
 	return nil
-}
-
-// kernelNames returns the names of the languages that have contexts.
-func kernelNames() []string {
-	var names []string
-	for _, l := range language.WithContexts() {
-		names = append(names, l.Name)
-	}
-	return names
 }
 
 // checkNames returns an error if several runners have the same name.

@@ -27,7 +27,7 @@ func TestLoadDir(t *testing.T) {
 		}
 	}
 	write("10-kotlin.yaml", kotlin)
-	write("20-python.yml", "language: python\naliases: [py]\nextension: py\nkernel: python\nprepare: [numpy]\ninstaller: pip\nvariants:\n  - command: [pypy3, '{file}']\n---\nlanguage: zig\nextension: zig\nvariants: [{command: [zig, run, '{file}']}]\n")
+	write("20-python.yml", "language: python\naliases: [py]\nextension: py\nkernel: ipython\nprepare: [numpy]\ninstaller: pip\nvariants:\n  - command: [pypy3, '{file}']\n---\nlanguage: zig\nextension: zig\nvariants: [{command: [zig, run, '{file}']}]\n")
 	write("README", "not a runner")
 	table, err := Runners().LoadDir(dir)
 	if err != nil {

@@ -10,8 +10,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
-// A Program is the kernel of one language.
+// A Program is a kernel of one language.
 type Program struct {
+	// Name is the name of the kernel: that of the language, or of another kernel
+	// of the language.
+	Name string
 	// Language is the name of a language with contexts in the table of languages.
 	Language string
 	// Commands are the interpreters that run the kernel, in order of preference.
@@ -31,23 +34,19 @@ type Program struct {
 // environment after its start, before its first run: see [Run].
 func (p Program) Moves() bool { return p.Language == language.Python }
 
-// Languages returns the names of the languages that have a kernel.
-func Languages() []string {
-	var names []string
-	for _, l := range language.WithContexts() {
-		names = append(names, l.Name)
-	}
-	return names
-}
-
-// Find returns the kernel of a language, and whether there is one. The name or
-// alias may be in any case.
+// Find returns the kernel of that name, or the usual one of the language with that
+// name or alias, and whether there is one. The name may be in any case.
 func Find(name string) (Program, bool) {
 	l, ok := language.Find(name)
+	kernel := l.Name
+	if !ok {
+		kernel = strings.ToLower(name)
+		l, ok = language.OfKernel(kernel)
+	}
 	if !ok || l.Context == nil {
 		return Program{}, false
 	}
-	return Program{Language: l.Name, Commands: l.Context.Programs, Shell: l.Context.Shell, Fields: l.Context.Fields}, true
+	return Program{Name: kernel, Language: l.Name, Commands: l.Context.Programs, Shell: l.Context.Shell, Fields: l.Context.Fields}, true
 }
 
 //go:embed python/boot.py
@@ -73,6 +72,9 @@ var pythonShell string
 
 //go:embed python/magics.py
 var pythonMagics string
+
+//go:embed python/ipython.py
+var pythonIPython string
 
 //go:embed javascript/boot.js
 var javascriptBoot string

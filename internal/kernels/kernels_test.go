@@ -68,7 +68,7 @@ func TestPython(t *testing.T) {
 	for _, python := range interpreters(t, "GLOVEBOX_PYTHONS", "python3", "/usr/bin/python3") {
 		t.Run(filepath.Base(python), func(t *testing.T) {
 			t.Parallel()
-			run(t, "python", "PYTHONDONTWRITEBYTECODE=1", python, "-m", "unittest", "test_kernel", "test_rich", "test_syntax", "test_shell", "test_backend", "test_hostile")
+			run(t, "python", "PYTHONDONTWRITEBYTECODE=1", python, "-m", "unittest", "test_kernel", "test_rich", "test_syntax", "test_shell", "test_backend", "test_hostile", "test_ipython")
 		})
 	}
 }

@@ -54,6 +54,9 @@ func (p Program) Start(command string, init Init) []byte {
 		"syntax": pieces(pythonSyntax),
 		"shell":  append(pieces(pythonShell), pieces(pythonMagics)...),
 	}
+	if p.Name == language.IPython {
+		hello["ipython"] = pieces(pythonIPython)
+	}
 	if p.Language != language.Python {
 		source, hello = []string{javascriptKernel}, map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "transform": javascriptTransform}
 	}

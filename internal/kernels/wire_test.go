@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"bytes"
 	"errors"
 	"os/exec"
 	"strings"
@@ -80,9 +81,15 @@ func FuzzAssembler(f *testing.F) {
 
 func TestFind(t *testing.T) {
 	for name, want := range map[string]string{"Python3": "python", "JS": "javascript", "ts": "typescript", "bash": "bash", "sh": "sh"} {
-		if p, ok := Find(name); !ok || p.Language != want {
-			t.Errorf("%s gave %q, %v", name, p.Language, ok)
+		if p, ok := Find(name); !ok || p.Language != want || p.Name != want {
+			t.Errorf("%s gave %+v, %v", name, p, ok)
 		}
+	}
+	if p, ok := Find("IPython"); !ok || p.Language != "python" || p.Name != "ipython" {
+		t.Errorf("IPython gave %+v, %v", p, ok)
+	}
+	if p, _ := Find("python"); bytes.Contains(p.Start("python3", Init{Key: testKey}), []byte(`"ipython":[`)) {
+		t.Error("a kernel of Python is told of IPython")
 	}
 	if _, ok := Find("cobol"); ok {
 		t.Error("there is no kernel of COBOL")

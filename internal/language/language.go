@@ -12,6 +12,10 @@ const (
 	R          = "r"
 )
 
+// IPython is the name of the kernel by which IPython runs the code of a context
+// of Python.
+const IPython = "ipython"
+
 // Default is the language of code whose caller named none.
 const Default = Python
 
@@ -71,6 +75,9 @@ type Context struct {
 	Shell bool
 	// Fields is set for an interpreter without JSON: see package kernels.
 	Fields bool
+	// Others are the names of further kernels of the language. A runner selects
+	// one; see package kernels.
+	Others []string
 	// Nothing is code that does nothing.
 	Nothing string
 	// Ahead makes a warm box start an interpreter of the language, unless it has

@@ -1,6 +1,7 @@
 package language
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,6 +16,18 @@ func TestTable(t *testing.T) {
 			names[n] = l.Name
 			if got, ok := Find(strings.ToUpper(n)); !ok || got.Name != l.Name {
 				t.Errorf("Find(%q) = %s, %v; want %s", n, got.Name, ok, l.Name)
+			}
+		}
+		if l.Context != nil {
+			for _, k := range append([]string{l.Name}, l.Context.Others...) {
+				if got, ok := OfKernel(k); !ok || got.Name != l.Name || !slices.Contains(Kernels(), k) {
+					t.Errorf("OfKernel(%q) = %s, %v; want %s", k, got.Name, ok, l.Name)
+				}
+			}
+			for _, k := range l.Context.Others {
+				if got, ok := Find(k); ok {
+					t.Errorf("the kernel %s is also a name of %s", k, got.Name)
+				}
 			}
 		}
 		if c := l.Context; c != nil && (len(c.Programs) == 0 || c.Nothing == "") {

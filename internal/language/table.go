@@ -8,7 +8,7 @@ func All() []Language {
 			Name:      Python,
 			Installer: "pip",
 			Aliases:   []string{"python3", "py"},
-			Context:   &Context{Programs: []string{"python3", "python"}, Nothing: "pass", Ahead: true},
+			Context:   &Context{Programs: []string{"python3", "python"}, Others: []string{IPython}, Nothing: "pass", Ahead: true},
 			// Modules that analyses usually import. Their import takes a second
 			// or more.
 			Warm:      []string{"numpy", "pandas", "matplotlib.pyplot"},

@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -109,6 +110,9 @@ func (r *Run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 	}, r.roomForLine)
 	if errors.Is(err, sandbox.NotFound) {
 		return nil, r.set.opts.Missing(r.in.Image, runner.Missing)
+	}
+	if runner.Kernel == language.IPython && errors.Is(err, sandbox.Unsupported) {
+		err = sandbox.WithHint(err, "install it (Debian and Ubuntu: apt-get install python3-ipython), or remove kernel: %s from the runner of %s", runner.Kernel, runner.Language)
 	}
 	return stream, err
 }

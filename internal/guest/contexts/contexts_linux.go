@@ -23,7 +23,7 @@ func (s *Server) newContext(user string, req *guestapi.ContextRequest) (*context
 	name := cmp.Or(req.Language, language.Default)
 	program, ok := kernels.Find(name)
 	if !ok {
-		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", name, strings.Join(kernels.Languages(), ", "))
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", name, strings.Join(language.Kernels(), ", "))
 	}
 	if len(req.ID) > maxContextID || strings.ContainsAny(req.ID, "/\x00") {
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "a context's name has at most %d bytes and no slash", maxContextID)
@@ -78,7 +78,7 @@ func (s *Server) resolve(r *http.Request, req *guestapi.ExecuteRequest) (*contex
 			program, ok = kernels.Find(language.Default)
 		}
 		if ok {
-			wanted.ID = guestapi.DefaultContextID(program.Language)
+			wanted.ID = guestapi.DefaultContextID(program.Name)
 		}
 		create = true
 	}
@@ -103,8 +103,8 @@ func (s *Server) resolve(r *http.Request, req *guestapi.ExecuteRequest) (*contex
 		}
 	}
 	if req.Language != "" {
-		if p, ok := kernels.Find(req.Language); !ok || p.Language != c.program.Language {
-			return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "context %q is of language %s, not %s", c.id, c.program.Language, req.Language)
+		if p, ok := kernels.Find(req.Language); !ok || p.Name != c.program.Name {
+			return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "context %q is of language %s, not %s", c.id, c.program.Name, req.Language)
 		}
 	}
 	return c, nil
@@ -170,7 +170,7 @@ func (c *context) checkEnv(env map[string]string) error {
 func (c *context) describe() *guestapi.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := &guestapi.Context{ID: c.id, Language: c.program.Language, Cwd: cmp.Or(c.dir, c.cwd), Busy: c.run != nil, Runs: c.runs}
+	out := &guestapi.Context{ID: c.id, Language: c.program.Name, Cwd: cmp.Or(c.dir, c.cwd), Busy: c.run != nil, Runs: c.runs}
 	if c.live != nil {
 		out.Version, out.PID, out.Cwd = c.live.version, c.live.process.PID(), c.live.dir
 	}

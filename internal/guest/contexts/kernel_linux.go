@@ -169,6 +169,12 @@ func (it *interpreter) handleLocked(ev *kernels.Event) {
 		}
 		return
 	}
+	if ev.Ev == "missing" {
+		c.mu.Lock()
+		it.missing = ev.Text
+		c.mu.Unlock()
+		return
+	}
 	if ev.Ev == "prepared" {
 		select {
 		case it.prepared <- struct{}{}:

@@ -55,6 +55,16 @@ func (it *interpreter) wait(done <-chan struct{}) error {
 	case <-it.ready:
 		return nil
 	case <-it.dead:
+		c := it.context
+		c.mu.Lock()
+		missing := it.missing
+		if missing != "" {
+			c.lost = "" // no state was lost
+		}
+		c.mu.Unlock()
+		if missing != "" {
+			return rpc.Errorf(guestapi.CodeUnimplemented, "the kernel %s is not in this sandbox: %.200s; Debian's package is python3-ipython, and pip's is ipython", c.program.Name, missing)
+		}
 		text := strings.TrimSpace(it.process.ErrorTail())
 		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 			text = text[i+1:]

@@ -85,6 +85,7 @@ type interpreter struct {
 	code     *os.File  // of a shell: the code of the run
 	stdin    *os.File  // of a shell: for writing
 	version  string    // guarded by context.mu
+	missing  string    // what the sandbox lacks for the kernel; guarded by context.mu
 	dir      string    // where it is, or will be for its first run; guarded by context.mu
 	runs     int       // guarded by context.mu
 

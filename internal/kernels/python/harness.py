@@ -34,7 +34,7 @@ def environment(more):
 
 
 class Kernel:
-    def __init__(self, prepare=(), cwd=None, env=None):
+    def __init__(self, prepare=(), cwd=None, env=None, ipython=False):
         req_r, self.req = os.pipe()
         self.out, out_w = os.pipe()
         self.err, err_w = os.pipe()
@@ -64,10 +64,11 @@ class Kernel:
             os.write(self.req, b"%08d" % len(piece.encode()) + piece.encode())
         self.send({"op": "init", "key": KEY, "prepare": list(prepare), "syntax": pieces(source("syntax.py")),
                    "rich": pieces(source("rich.py")) + pieces(source("shim.py")),
-                   "shell": pieces(source("shell.py")) + pieces(source("magics.py"))})
+                   "shell": pieces(source("shell.py")) + pieces(source("magics.py")),
+                   "ipython": pieces(source("ipython.py")) if ipython else []})
         self.parts = b""
-        self.ready = self.event()
-        assert self.ready["ev"] == "ready", self.ready
+        self.ready = self.event(60)  # as long as the guest waits
+        assert self.ready["ev"] == ("missing" if ipython == "missing" else "ready"), self.ready
 
     def send(self, request):
         data = json.dumps(request).encode()

@@ -525,7 +525,7 @@ class Life:
         self.take_descriptors()
         init = self.receive()
         self.key = init["key"].encode("ascii")
-        self.sources = {name: init.get(name) or [] for name in ("rich", "syntax", "shell")}
+        self.sources = {name: init.get(name) or [] for name in ("rich", "syntax", "shell", "ipython")}
         self.stdin, self.out, self.err = In(), self.stream(1), self.stream(2)
         self.namespace()
         self.heal()
@@ -534,7 +534,8 @@ class Life:
         _builtins.display = show
         _builtins.get_ipython = get_ipython
         _sys.meta_path.insert(0, Hooks)
-        _sys.meta_path.append(Shim)
+        if not self.sources["ipython"]:
+            _sys.meta_path.append(Shim)
         _environ.setdefault("MPLBACKEND", "agg")
         if not os.access(os.path.expanduser("~"), os.W_OK):
             _environ.setdefault("MPLCONFIGDIR", "/tmp/.matplotlib-%d" % os.getuid())
@@ -545,6 +546,8 @@ class Life:
         self.native = any(".so" in f and may_print(f) for f in files if isinstance(f, str))
         _set_signal(_SIGINT, self.on_sigint)
         faulthandler.enable(self.fds[2])
+        if self.sources["ipython"]:
+            self.start_ipython()
         self.send({"ev": "ready", "language": "python", "version": "%d.%d.%d" % _sys.version_info[:3],
                    "executable": _sys.executable})
         self.prepare(init.get("prepare") or [])
@@ -558,8 +561,20 @@ class Life:
             elif op == "prepare":
                 self.send({"ev": "prepared", "failed": self.prepare(request.get("modules") or [])})
             elif op == "reset":
-                self.namespace()
+                if self.ipython is not None:
+                    self.ipython.shell.reset()
+                else:
+                    self.namespace()
                 self.send({"ev": "wasreset"})
+
+    def start_ipython(self):
+        """Has IPython run the code, or ends the kernel with the reason why not."""
+        try:
+            self.load("ipython")
+        except ImportError as e:
+            self.send({"ev": "missing", "text": str(e)})
+            _exit(1)
+        self.hidden += (self.ipython.HOME,)
 
     def namespace(self):
         """Gives user code a fresh module __main__."""
@@ -571,7 +586,8 @@ class Life:
             if type(n) is int and 0 <= n < 10**9:  # else user code put it there
                 _builtins.__dict__.pop("_%d" % n, None)
         self.inputs, self.values = [""], {}
-        _builtins.In, _builtins.Out = self.inputs, self.values
+        if not self.sources["ipython"]:  # whose shell has its own
+            _builtins.In, _builtins.Out = self.inputs, self.values
 
     def forked(self):
         """In a fork's child: it must not speak for us."""
@@ -621,7 +637,7 @@ class Imports:
             self.enumerate_threads = module.enumerate
         elif name == "traceback" and self.told is None:
             self.told = module.TracebackException
-        elif name not in Hooks.ours:
+        elif name not in Hooks.ours and not (self.sources["ipython"] and name.startswith("IPython.")):
             self.load_rich().imported(name, module)
 
     def load_rich(self):
@@ -630,6 +646,8 @@ class Imports:
         return self.rich
 
     def load_shell(self):
+        if self.ipython is not None:
+            return self.ipython.shell
         if self.shell is None:
             self.load("shell")
         return self.shell.shell
@@ -736,11 +754,12 @@ class Runs:
 
     def run_cell(self, code, end):
         name = "<cell %d>" % self.count
-        self.note_input(code)
+        if self.ipython is None:
+            self.note_input(code)
         try:
             try:
                 self.user = True
-                value = self.run_source(code, name)
+                value = self.run_source(code, name) if self.ipython is None else self.ipython.shell.run(code)
                 if value is not None and not self.alone:
                     self.note_value(value)
                     self.flush()
@@ -999,7 +1018,10 @@ class Kernel(Streams, Messages, Life, Imports, Runs, Failures, Results):
         self.loop = None
         self.rich = None
         self.shell = self.syntax = None  # likewise loaded when first needed
-        self.sources = {}  # of these three, in pieces
+        self.ipython = None  # loaded at the start, if IPython is the kernel
+        self.sources = {}  # of these four, in pieces
+        self.hidden = (FILE,)  # what the names of files of frames begin with that tracebacks leave out
+        self.max_cells, self.max_values = MAX_CELLS, MAX_VALUES
         self.inputs, self.values = [""], {}  # In and Out
         self.captured = None  # where results go while a cell is captured
         self.hooks = {}
@@ -1067,7 +1089,7 @@ def trim(told, seen):
     if told is None or id(told) in seen:
         return
     seen.add(id(told))
-    kept = [f for f in told.stack if f.filename != FILE]
+    kept = [f for f in told.stack if not f.filename.startswith(kernel.hidden)]
     told.stack[:] = kept
     trim(told.__cause__, seen)
     trim(told.__context__, seen)

@@ -179,15 +179,20 @@ def bundle(value):
             made = encoded(mime, made)
             if made is not None:
                 data[mime] = made
-        if root == "pandas":
-            frame_data(value, data)
-        if kernel.e2b and isinstance(value, (list, dict)) and "application/json" not in data:
-            whole = strict(value)
-            if whole is not None:
-                data["application/json"] = whole
+        extend(value, data)
     except Exception as e:
         print("display of %s: %s: %s" % (type(value).__name__, type(e).__name__, e), file=sys.stderr)
     return data
+
+
+def extend(value, data):
+    """Adds the data of a value to its bundle."""
+    if (type(value).__module__ or "").partition(".")[0] == "pandas":
+        frame_data(value, data)
+    if kernel.e2b and isinstance(value, (list, dict)) and "application/json" not in data:
+        whole = strict(value)
+        if whole is not None:
+            data["application/json"] = whole
 
 
 def vega(spec, name):

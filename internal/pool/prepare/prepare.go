@@ -43,8 +43,8 @@ func (p Interpreters) Start(ctx context.Context, b driver.Box, _ *driver.Spec) e
 			Env:      env,
 			Prepare:  runner.Prepare,
 		})
-		if errors.Is(err, sandbox.NotFound) {
-			continue
+		if errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Unsupported) {
+			continue // the image lacks the interpreter, or the kernel that the runner selects
 		}
 		if err != nil || len(runner.Prepare) == 0 {
 			return err
