@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/e2bapi"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
@@ -38,6 +39,8 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 		Tools:           c.MCP.Tools,
 		ReadOnly:        c.MCP.ReadOnly,
 		ToolPrefix:      c.MCP.ToolPrefix,
+		ApproveNetwork:  slices.Contains(c.MCP.Approve, config.ApproveNetwork),
+		ApproveLimits:   slices.Contains(c.MCP.Approve, config.ApproveLimits),
 		Internet:        slices.ContainsFunc(c.Network.Most().Rules(), func(r sandbox.NetworkRule) bool { return r.Internet }),
 		MaxMessageBytes: int64(c.Server.BodyLimit),
 		Shares:          s.mcpShares,

@@ -16,6 +16,7 @@ func toolFlags(cmd *cobra.Command, c *config.MCP) {
 	f.StringVar(&c.Profile, "profile", "", "offer the tools of this `profile`: "+strings.Join(app.ProfileNames(), ", ")+" (GLOVEBOX_PROFILE)")
 	f.StringSliceVar(&c.Tools, "tools", nil, "offer only these `tools`, such as run_code,get_run")
 	f.StringVar(&c.ToolPrefix, "tool-prefix", "", "put this `prefix` in front of the names of all tools, such as box_")
+	f.StringSliceVar(&c.Approve, "approve", nil, "ask a person at the client before a sandbox gets more than the defaults: `what` is network, limits or both")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "offer only tools that change nothing")
 }
 
@@ -99,6 +100,9 @@ func applyTools(cmd *cobra.Command, to *config.MCP, from config.MCP) {
 	}
 	if cmd.Flags().Changed("tool-prefix") {
 		to.ToolPrefix = from.ToolPrefix
+	}
+	if cmd.Flags().Changed("approve") {
+		to.Approve = from.Approve
 	}
 	if cmd.Flags().Changed("read-only") {
 		to.ReadOnly = from.ReadOnly

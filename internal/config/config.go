@@ -452,6 +452,9 @@ func (c *Config) Validate() error {
 			return err
 		}
 	}
+	if err := CheckApprove("configuration: mcp.approve", c.MCP.Approve); err != nil {
+		return err
+	}
 	return c.Server.validate()
 }
 

@@ -66,7 +66,7 @@ func TestSampleIsTheDefault(t *testing.T) {
 	want.Sandbox.AllowUnenforced = got.Sandbox.AllowUnenforced[:0]
 	want.Network.Allow, want.Network.Default, want.Secrets = []string{}, []string{}, []Secret{}
 	want.Server.AllowHosts, want.Server.AllowOrigins, want.MCP.Tools = []string{}, []string{}, []string{}
-	want.MCP.AllowDirs = []string{}
+	want.MCP.AllowDirs, want.MCP.Approve = []string{}, []string{}
 	want.Images.Registries, want.Images.Mirrors = []string{}, map[string][]string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("sample.yaml differs from Default (-want +got):\n%s", diff)

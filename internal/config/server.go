@@ -23,12 +23,33 @@ type MCP struct {
 	ReadOnly bool `yaml:"read_only"`
 	// ToolPrefix is put in front of the names of all tools; empty is none.
 	ToolPrefix string `yaml:"tool_prefix"`
+	// Approve are the requests above the operator's defaults for which a tool asks a
+	// person at the client: [ApproveNetwork], [ApproveLimits].
+	Approve []string `yaml:"approve"`
 	// AllowDirs are directories of this machine from and to which tools over
 	// stdio may copy.
 	AllowDirs []string `yaml:"allow_dirs"`
 	// AllowToolFiles lets those tools write files that programs on this machine
 	// execute or obey, such as .git.
 	AllowToolFiles bool `yaml:"allow_tool_files"`
+}
+
+// The values of MCP.Approve.
+const (
+	ApproveNetwork = "network"
+	ApproveLimits  = "limits"
+)
+
+// CheckApprove returns an error of kind Invalid, about field, if what has an unknown
+// value.
+func CheckApprove(field string, what []string) error {
+	for _, w := range what {
+		if w != ApproveNetwork && w != ApproveLimits {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: %.80q needs no approval", field, w),
+				"write %s, %s or both", ApproveNetwork, ApproveLimits)
+		}
+	}
+	return nil
 }
 
 // Server configures glovebox serve.

@@ -57,6 +57,21 @@ func (b *liveSandbox) MaxPolicy() sandbox.Network { return b.e.opts.MaxNetwork }
 // nothing, which is [sandbox.NetworkNone].
 func (e *Engine) AllowedNetwork(n sandbox.Network) sandbox.Network { return e.rules.AllowedNetwork(n) }
 
+// CreateExcess returns the part of a request that is above this server's defaults. It
+// fails for a request that Create would refuse by its form or the operator's maxima.
+func (e *Engine) CreateExcess(req sandbox.CreateRequest) (sandbox.Excess, error) {
+	return e.rules.CreateExcess(req)
+}
+
+// NetworkExcess does the same for SetNetwork. A policy that the sandbox has is no excess.
+func (e *Engine) NetworkExcess(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Excess, error) {
+	sb, err := e.Get(ctx, p, id)
+	if err != nil {
+		return sandbox.Excess{}, err
+	}
+	return e.rules.NetworkExcess(n, sb.Network)
+}
+
 // SetNetwork changes the network policy of a sandbox, within the operator's
 // limits, and cuts connections that the new policy forbids. It does nothing if
 // the sandbox has that policy. A sandbox that was made without a network cannot

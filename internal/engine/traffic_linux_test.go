@@ -150,3 +150,32 @@ func TestRunNetwork(t *testing.T) {
 		t.Errorf("after the end: %+v, %v", list, err)
 	}
 }
+
+// TestExcess finds what a sandbox would have above the defaults, and nothing about the
+// sandbox of another principal.
+func TestExcess(t *testing.T) {
+	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) {
+		o.Driver, o.MaxNetwork = &networkDriver{}, "*.example.com,example.com"
+	})
+	x, err := e.CreateExcess(sandbox.CreateRequest{Network: "example.com", Limits: sandbox.Limits{CPUs: 2}})
+	if want := (sandbox.Excess{Network: "example.com", Default: sandbox.NetworkNone, Limits: []string{"cpus 2 (default 1)"}}); err != nil || !cmp.Equal(x, want) {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if x, err := e.CreateExcess(sandbox.CreateRequest{Network: "internet"}); sandbox.KindOf(err) != sandbox.Invalid {
+		t.Errorf("above the maximum: %+v, %v", x, err)
+	}
+	sb, err := e.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Network: "example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[sandbox.Network]sandbox.Network{"none": "", "example.com": "", "a.example.com": "a.example.com"} {
+		if x, err := e.NetworkExcess(t.Context(), sandbox.Local, sb.ID, n); err != nil || x.Network != want {
+			t.Errorf("%s: %+v, %v", n, x, err)
+		}
+	}
+	for id, p := range map[string]sandbox.Principal{sb.ID: "mallory", sandbox.NewID(): sandbox.Local} {
+		if x, err := e.NetworkExcess(t.Context(), p, id, "a.example.com"); sandbox.KindOf(err) != sandbox.NotFound {
+			t.Errorf("%s as %s: %+v, %v", id, p, x, err)
+		}
+	}
+}

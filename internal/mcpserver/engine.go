@@ -18,6 +18,10 @@ type Engine interface {
 	// SetNetwork changes the network policy of a sandbox that has a network. It
 	// ends connections that the new policy does not allow.
 	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
+	// CreateExcess returns the part of a request for a sandbox that is above the
+	// operator's defaults. NetworkExcess does that for SetNetwork.
+	CreateExcess(r sandbox.CreateRequest) (sandbox.Excess, error)
+	NetworkExcess(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Excess, error)
 	// Stop stops a sandbox with all its processes. It is idempotent.
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 

@@ -114,12 +114,18 @@ func serveStdio(t testing.TB, s *Server, o *mcp.ClientOptions) *mcp.ClientSessio
 // serveStdioAs connects a client of that name over a pair of pipes.
 func serveStdioAs(t testing.TB, s *Server, name string, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
+	return serveStdioIn(t, s, name, "", o)
+}
+
+// serveStdioIn does the same in a version of the protocol; "" is the client's choice.
+func serveStdioIn(t testing.TB, s *Server, name, version string, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- s.ServeStdio(t.Context(), inR, outW) }()
 	c := mcp.NewClient(&mcp.Implementation{Name: name, Version: "1"}, o)
-	cs, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	cs, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}

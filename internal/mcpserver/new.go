@@ -26,7 +26,7 @@ func New(o Options) (*Server, error) {
 	if o.Shares == nil {
 		o.Shares = ledger.NewShares(o.MaxSessions)
 	}
-	s := &Server{engine: countedEngine{o.Engine, o.Shares.Searches}, shares: o.Shares, log: o.Log, opts: o}
+	s := &Server{engine: countedEngine{o.approved(o.Engine), o.Shares.Searches}, shares: o.Shares, log: o.Log, opts: o}
 	s.renamer = newRenamer(o.ToolPrefix, s.tools())
 	s.watch = newWatcher(s)
 	s.notices = notices.New(s.engine, o.Log)

@@ -194,7 +194,9 @@ func (s *Server) patience(c call, asked *int) patience {
 	if asked != nil {
 		p = patience{time: time.Duration(*asked) * time.Second, asked: true}
 	}
-	if most := c.client().Wait(transport.ProgressToken(c.req) != nil); p.time > most {
+	// The client's time has run since the call began: a person was asked, or an image
+	// was fetched.
+	if most := max(0, c.client().Wait(transport.ProgressToken(c.req) != nil)-time.Since(c.began)); p.time > most {
 		p.time = most
 		if p.asked {
 			p.note = fmt.Sprintf("The call waited %.0f of the %d s in wait_seconds, because this client may give up a longer call.", most.Seconds(), *asked)

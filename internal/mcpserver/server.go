@@ -48,6 +48,10 @@ type Options struct {
 	// are the caller's to check.
 	ToolPrefix string
 
+	// ApproveNetwork and ApproveLimits say that a call which makes a sandbox with more
+	// network or higher limits than the operator's defaults asks a person at the client.
+	ApproveNetwork, ApproveLimits bool
+
 	// Internet says that the operator allows sandboxes every public address. Tools
 	// that run programs then have MCP's hint of an open world.
 	Internet bool

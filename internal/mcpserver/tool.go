@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/approval"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -248,7 +250,11 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		defer end()
 		defer s.notices.Touch(id.Principal)
 		ctx = trace.Continue(ctx, traceparent(req))
-		res, err = t.run(ctx, call{principal: id.Principal, identity: id, req: req, began: time.Now(), facts: about}, req.Params.Arguments)
+		c := call{principal: id.Principal, identity: id, req: req, began: time.Now(), facts: about}
+		res, err = t.run(askable(ctx, c), c, req.Params.Arguments)
+		if asks, ok := errors.AsType[*approval.Needed](err); ok {
+			return asks.Result, nil
+		}
 		if err == nil {
 			err = grown(ctx, id.Principal, res)
 		}

@@ -21,7 +21,7 @@ const (
 	Unavailable     Kind = "unavailable"     // a service or resource is not available now
 	Conflict        Kind = "conflict"        // the state of the object does not allow the operation
 	Unauthenticated Kind = "unauthenticated" // the caller is not authenticated
-	Forbidden       Kind = "forbidden"       // the caller's token does not allow the operation
+	Forbidden       Kind = "forbidden"       // the caller's token, or a person who was asked, does not allow the operation
 	Internal        Kind = "internal"        // a fault of Glovebox
 )
 

@@ -81,18 +81,7 @@ func (l Limits) Check(most Limits) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
 		return Errorf(Invalid, "cpus: %v is not a number of CPUs", l.CPUs)
 	}
-	checks := []struct {
-		name          string
-		got, min, max float64
-		show          func(float64) string
-	}{
-		{"cpus", l.CPUs, MinCPUs, most.CPUs, func(f float64) string { return fmt.Sprintf("%g", f) }},
-		{"memory", float64(l.MemoryBytes), MinMemoryBytes, float64(most.MemoryBytes), showBytes},
-		{"disk", float64(l.DiskBytes), MinDiskBytes, float64(most.DiskBytes), showBytes},
-		{"processes", float64(l.Processes), MinProcesses, float64(most.Processes), func(f float64) string { return fmt.Sprintf("%.0f", f) }},
-		{"idle", float64(l.Idle), float64(MinIdle), float64(most.Idle), showDuration},
-		{"lifetime", float64(l.Lifetime), float64(MinIdle), float64(most.Lifetime), showDuration},
-	}
+	checks := limitsOf(l, most)
 	for _, c := range checks {
 		if c.got < c.min {
 			err := Errorf(Invalid, "%s: %s is below the minimum, %s", c.name, c.show(c.got), c.show(c.min))
@@ -108,6 +97,37 @@ func (l Limits) Check(most Limits) error {
 		}
 	}
 	return nil
+}
+
+// A limitCheck compares one field of two Limits.
+type limitCheck struct {
+	name          string
+	got, min, max float64
+	show          func(float64) string
+}
+
+// limitsOf returns the fields of l, each with its minimum and the field of most.
+func limitsOf(l, most Limits) []limitCheck {
+	return []limitCheck{
+		{"cpus", l.CPUs, MinCPUs, most.CPUs, func(f float64) string { return fmt.Sprintf("%g", f) }},
+		{"memory", float64(l.MemoryBytes), MinMemoryBytes, float64(most.MemoryBytes), showBytes},
+		{"disk", float64(l.DiskBytes), MinDiskBytes, float64(most.DiskBytes), showBytes},
+		{"processes", float64(l.Processes), MinProcesses, float64(most.Processes), func(f float64) string { return fmt.Sprintf("%.0f", f) }},
+		{"idle", float64(l.Idle), float64(MinIdle), float64(most.Idle), showDuration},
+		{"lifetime", float64(l.Lifetime), float64(MinIdle), float64(most.Lifetime), showDuration},
+	}
+}
+
+// Above describes each field of l that is above the same field of d, such as
+// "memory 2 GiB (default 512 MiB)". Neither has zero fields.
+func (l Limits) Above(d Limits) []string {
+	var found []string
+	for _, c := range limitsOf(l, d) {
+		if c.got > c.max {
+			found = append(found, fmt.Sprintf("%s %s (default %s)", c.name, c.show(c.got), c.show(c.max)))
+		}
+	}
+	return found
 }
 
 func showBytes(f float64) string    { return FormatBytes(int64(f)) }

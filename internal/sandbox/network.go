@@ -207,6 +207,19 @@ func (n Network) Within(most Network) error {
 	return nil
 }
 
+// WiderThan reports whether n may allow a destination that other does not. Both are
+// canonical. It compares rule by rule, so it also returns true where only several
+// rules of other together cover a rule of n.
+func (n Network) WiderThan(other Network) bool {
+	if n.Within(other) != nil {
+		return true
+	}
+	denied := n.Denied()
+	return len(n.Rules()) > 0 && slices.ContainsFunc(other.Denied(), func(o netip.Prefix) bool {
+		return !slices.ContainsFunc(denied, func(d netip.Prefix) bool { return d.Bits() <= o.Bits() && d.Contains(o.Addr()) })
+	})
+}
+
 // Common returns the rules of n that most covers, and those of most that n covers.
 // Both are canonical; so is the result, which is [NetworkNone] if there is no such
 // rule. The result denies the same addresses as n.
