@@ -146,6 +146,7 @@ bench: build images ## what a sandbox costs, beside what else there is, measured
 	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench ImageUnpack -benchtime 3x ./internal/app
 	$(GO) test -tags nogvisor -run '^$$' -bench Files -benchtime 3x ./internal/app
 	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench Search -benchtime 5x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench WakeByRequest -benchtime $(or $(N),100)x ./internal/app
 	$(GO) test -run '^$$' -bench Snapshot -benchtime 20x ./internal/workspace
 	test/docker.sh bash -c 'DOCKER_HOST=$$GLOVEBOX_TEST_DOCKER bin/glovebox bench --docker-image localhost/glovebox-test:python3 \
 		--rounds $(or $(N),20) --sustain $(or $(SUSTAIN),1m) --out bin/bench.json --svg bin/bench.svg'

@@ -143,7 +143,7 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 		return err
 	})
 	if err != nil {
-		return startError(ctx, err)
+		return request.StartError(ctx, err)
 	}
 	b.guest = b.dialGuest()
 	var receipt sandbox.Receipt
@@ -152,23 +152,23 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 		return err
 	})
 	if err != nil {
-		return startError(ctx, err)
+		return request.StartError(ctx, err)
 	}
 	if err := e.checkReceipt(receipt); err != nil {
 		return err
 	}
 	receipt = append(sandbox.Receipt{e.boundary()}, receipt...)
 	if err := b.keepEnv(ctx); err != nil {
-		return startError(ctx, err)
+		return request.StartError(ctx, err)
 	}
 	if err := b.installAuthority(ctx, secrets); err != nil {
-		return startError(ctx, err)
+		return request.StartError(ctx, err)
 	}
 	if err := trace.Do(ctx, "copy workspace", b.copy.Out); err != nil {
-		return startError(ctx, err)
+		return request.StartError(ctx, err)
 	}
 	if err := ctx.Err(); err != nil {
-		return startError(ctx, err)
+		return request.StartError(ctx, err)
 	}
 	b.mu.Lock() // other calls read the record meanwhile
 	b.rec.State, b.rec.Ref, b.rec.Receipt, b.rec.Used = sandbox.Running, b.drv.Ref(), receipt, e.now()

@@ -7,6 +7,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -61,7 +62,7 @@ func (e *Engine) Check(ctx context.Context, p sandbox.Principal, id string) (san
 		return sandbox.Sandbox{}, sandbox.Wrap(err, "get sandbox", "")
 	}
 	if b == nil {
-		return withExpiry(rec.Sandbox), nil
+		return verdict.WithExpiry(rec.Sandbox), nil
 	}
 	probe, cancel := context.WithTimeout(ctx, run.EndTimeout)
 	defer cancel()

@@ -16,23 +16,7 @@ func (b *liveSandbox) expiresLocked() time.Time {
 	if b.uses > 0 {
 		s.Used = b.e.now()
 	}
-	return withExpiry(s).Expires
-}
-
-// withExpiry fills in when a sandbox stops at the latest. A hibernated sandbox
-// has no idle timeout: only its lifetime counts.
-func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
-	s.Expires = s.Created.Add(s.Limits.Lifetime)
-	if s.State == sandbox.Hibernated {
-		return s
-	}
-	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && s.Ends.Before(s.Expires) {
-		s.Expires = s.Ends
-	}
-	if idle := s.Used.Add(s.Limits.Idle); idle.Before(s.Expires) {
-		s.Expires = idle
-	}
-	return s
+	return verdict.WithExpiry(s).Expires
 }
 
 // watchLease arms the timer that stops the sandbox when it expires.

@@ -110,8 +110,7 @@ func (b *liveSandbox) addPort(f *forward) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ports >= guestapi.MaxPortConns {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d connections to ports of the sandbox, and there may be no more", b.ports),
-			"close some")
+		return request.TooManyConnections(b.ports)
 	}
 	b.ports++
 	b.forwards[f] = struct{}{}

@@ -12,9 +12,28 @@ import (
 // restLaterLocked arms the timer that pauses the sandbox, if nothing keeps it
 // awake. b.mu is held.
 func (b *liveSandbox) restLaterLocked() {
-	if b.uses == 0 && b.stays == 0 && b.livesLocked() {
-		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
+	if dozing, idle := b.idleLocked(); idle && b.livesLocked() {
+		after := b.e.opts.RestAfter
+		if dozing > 0 {
+			after = max(after, dozeAfter)
+		}
+		b.rest.set(after, func() { b.e.spawn(b.sleep) })
 	}
+}
+
+// dozeAfter is how long a sandbox with a service stays awake after a request: the
+// service may have work left that the request began.
+const dozeAfter = time.Second
+
+// idleLocked reports whether nothing keeps the sandbox awake, and how many services
+// would go on when it wakes. b.mu is held.
+func (b *liveSandbox) idleLocked() (dozing int, idle bool) {
+	for _, r := range b.runs { // each has a use
+		if r.Dozes() {
+			dozing++
+		}
+	}
+	return dozing, b.uses == dozing && b.stays == 0
 }
 
 // StayAwake keeps a sandbox from being paused until done is called. It fails if
@@ -74,7 +93,8 @@ func (b *liveSandbox) sleep() {
 	b.power.Lock()
 	defer b.power.Unlock()
 	b.mu.Lock()
-	idle := b.uses == 0 && b.stays == 0 && b.why == nil
+	_, idle := b.idleLocked()
+	idle = idle && b.why == nil
 	rests := !b.rec.Restless && !b.e.drv.Info().Features.ColdPause || b.rec.State == sandbox.Hibernated
 	used, dirty := b.rec.Used, b.dirty
 	if idle {

@@ -24,7 +24,7 @@ func (e *Engine) register(ctx context.Context, b *liveSandbox) error {
 	if err != nil {
 		switch {
 		case ctx.Err() != nil:
-			return startError(ctx, ctx.Err())
+			return request.StartError(ctx, ctx.Err())
 		case e.admission.Err() != nil:
 			return request.Closed()
 		default:
@@ -102,17 +102,4 @@ func (b *liveSandbox) notStarted(err error) error {
 		return err
 	}
 	return sandbox.WithHint(err, "%s", b.why.Next)
-}
-
-// startError returns err, or an error of kind Unavailable if ctx ended the
-// start.
-func startError(ctx context.Context, err error) error {
-	switch cause := ctx.Err(); {
-	case cause == nil:
-		return err
-	case errors.Is(cause, context.DeadlineExceeded):
-		return sandbox.Errorf(sandbox.Unavailable, "the sandbox did not start in time: %w", errors.Join(cause, err))
-	default:
-		return sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(cause, err))
-	}
 }

@@ -195,6 +195,12 @@ func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
 	if err != nil {
 		return err
 	}
+	if rec.Service != nil && rec.Service.Wake == sandbox.WakeRequest {
+		// It may rest, and its guest would not answer.
+		if err := driver.Resume(ctx, handle); err != nil && !driver.IsGone(err) {
+			return err
+		}
+	}
 	g := e.opts.dialGuest(handle)
 	defer g.Close()
 	if rec.Context != nil {

@@ -22,7 +22,7 @@ func (e *Engine) Get(ctx context.Context, p sandbox.Principal, id string) (sandb
 		return sandbox.Sandbox{}, sandbox.Wrap(err, "get sandbox", "")
 	}
 	if b == nil {
-		return withExpiry(rec.Sandbox), nil
+		return verdict.WithExpiry(rec.Sandbox), nil
 	}
 	rec, err = e.store.Sandbox(ctx, id)
 	if err != nil && !errors.Is(err, sandbox.NotFound) {
@@ -37,7 +37,7 @@ func (b *liveSandbox) viewOf(rec store.Sandbox) sandbox.Sandbox {
 	switch {
 	case rec.State == sandbox.Stopped:
 		b.Lost()
-		return withExpiry(rec.Sandbox)
+		return verdict.WithExpiry(rec.Sandbox)
 	case rec.StopCause != "":
 		b.Lost()
 		s := b.view()
@@ -78,10 +78,10 @@ func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandb
 			return nil, sandbox.Wrap(err, op, "")
 		}
 		if rec.State == sandbox.Stopped {
-			stopped = append(stopped, withExpiry(rec.Sandbox))
+			stopped = append(stopped, verdict.WithExpiry(rec.Sandbox))
 			continue
 		}
-		list = append(list, withExpiry(rec.Sandbox))
+		list = append(list, verdict.WithExpiry(rec.Sandbox))
 	}
 	return append(list, stopped...), nil
 }

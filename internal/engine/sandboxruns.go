@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -49,8 +50,7 @@ func (b *liveSandbox) addRun(r *run.Run) error {
 // request. b.mu is held.
 func (b *liveSandbox) checkRoomLocked() error {
 	if n := len(b.runs) + len(b.forwards) - b.ports; n >= b.e.opts.MaxRuns {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", n),
-			"wait for some to finish, or use another sandbox")
+		return request.TooManyRuns(n)
 	}
 	return nil
 }
@@ -70,6 +70,16 @@ func (b *liveSandbox) resumeRun(rec store.Run) {
 		return
 	}
 	r.Resume()
+}
+
+// Hold keeps the sandbox awake for a run.
+func (b *liveSandbox) Hold(ctx context.Context) (release func(), err error) { return b.use(ctx) }
+
+// MayRest arms the timer that pauses the sandbox, if nothing keeps it awake.
+func (b *liveSandbox) MayRest() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.restLaterLocked()
 }
 
 // Ended removes a run from the runs of the sandbox.

@@ -90,6 +90,94 @@ func TestServiceOutlivesItsServer(t *testing.T) {
 	})
 }
 
+// TestServiceWakes: a service with wake "request" lets its sandbox rest, for longer
+// than the idle limit, and each connection to its port wakes it. Its end, which needs
+// the guest, wakes it too.
+func TestServiceWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.MaxRunTimeout = sandbox.Forever })
+		s := e.mustCreate(t, sandbox.CreateRequest{Limits: sandbox.Limits{Idle: time.Minute}})
+		r := e.mustStart(t, sandbox.RunRequest{
+			SandboxID: s.ID, Argv: []string{"sleep", "100h"}, Service: &sandbox.ServiceRequest{Wake: sandbox.WakeRequest},
+		})
+		if _, err := e.WaitReady(t.Context(), alice, r.ID); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(time.Hour)
+			if !w.only(t).isPaused() {
+				t.Fatal("the sandbox does not rest")
+			}
+			c := e.mustDial(t, s.ID)
+			if w.only(t).isPaused() {
+				t.Fatal("a connection does not wake the sandbox")
+			}
+			time.Sleep(time.Hour)
+			if w.only(t).isPaused() {
+				t.Fatal("the sandbox rests under an open connection")
+			}
+			c.Close()
+			time.Sleep(dozeAfter / 2)
+			if w.only(t).isPaused() {
+				t.Error("the sandbox rests right after a request")
+			}
+		}
+		// Another service keeps it awake.
+		other := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "100h"}, Service: &sandbox.ServiceRequest{Name: "other"}})
+		time.Sleep(time.Hour)
+		if w.only(t).isPaused() {
+			t.Error("the sandbox rests beside a service that does not")
+		}
+		if _, err := e.StopRun(t.Context(), alice, other.ID); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if !w.only(t).isPaused() {
+			t.Error("the sandbox does not rest again")
+		}
+		end, err := e.StopRun(t.Context(), alice, r.ID)
+		if err != nil || end.Verdict.Code != sandbox.Cancelled {
+			t.Errorf("stopped: %+v, %v", end.Verdict, err)
+		}
+		time.Sleep(time.Hour)
+		if got, err := e.Get(t.Context(), alice, s.ID); err == nil && got.State != sandbox.Stopped {
+			t.Errorf("the idle limit does not end the sandbox: %+v, %v", got, err)
+		}
+	})
+}
+
+// TestServiceWakesAtNextServer: a resting sandbox is taken over, and its service goes
+// on resting and waking.
+func TestServiceWakesAtNextServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		detached := func(o *Options) { o.Detached, o.MaxRunTimeout = true, sandbox.Forever }
+		e := openWorld(t, w, dir, detached)
+		r := e.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "100h"}, Service: &sandbox.ServiceRequest{Wake: sandbox.WakeRequest}})
+		if _, err := e.WaitReady(t.Context(), alice, r.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if !w.only(t).isPaused() {
+			t.Fatal("the sandbox does not rest")
+		}
+		if err := e.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		e = openWorld(t, w, dir, detached)
+		e.mustSweep(t)
+		time.Sleep(time.Hour)
+		if !w.only(t).isPaused() {
+			t.Error("the sandbox does not rest at the next server")
+		}
+		e.mustDial(t, r.SandboxID).Close()
+		if end, err := e.StopRun(t.Context(), alice, r.ID); err != nil || end.Verdict.Code != sandbox.Cancelled || end.Service.Restarts != 0 {
+			t.Errorf("stopped: %+v, %v", end, err)
+		}
+	})
+}
+
 // TestNoServices: an operator who limits runs allows no services.
 func TestNoServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

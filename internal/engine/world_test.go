@@ -40,7 +40,7 @@ func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
 type worldDriver struct{ w *world }
 
 func (d worldDriver) Info() driver.Info {
-	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Incidents: true, Detach: true, Lease: true}}
+	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Ports: true, Incidents: true, Detach: true, Lease: true}}
 }
 func (d worldDriver) Probe(context.Context) error { return nil }
 func (d worldDriver) Close() error                { return nil }
@@ -519,6 +519,13 @@ func (g *worldGuest) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.CloseWithError(err)
 	}()
 	return &http.Response{StatusCode: http.StatusOK, Header: req.Header, Body: r}, nil
+}
+
+// Listening says that every program listens on port 8000.
+func (g *worldGuest) Listening(context.Context, guestapi.ProcessSelector) ([]int, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	return []int{8000}, g.checkLocked()
 }
 
 // DialPort connects to a server that answers with what it is sent, on any port

@@ -34,11 +34,13 @@ func (s *Server) runCommand() tool {
 		Name    string   `json:"name,omitempty" jsonschema:"of the service"`
 		Restart string   `json:"restart,omitempty"`
 		Ready   string   `json:"ready,omitempty" jsonschema:"port:8000, output:REGEX or command:CMD; timeout_seconds is for this"`
+		Wake    string   `json:"wake,omitempty" jsonschema:"the service is paused while unused; requests to its ports wake it"`
 		runArgs
 	}
 	commandLimits := maps.Clone(runLimits)
 	commandLimits["command"] = textOrList
 	commandLimits["restart"] = oneOf("never", "on-failure", "always")
+	commandLimits["wake"] = oneOf("request")
 	return takes(tool{
 		name:        "run_command",
 		title:       "Run shell commands",
@@ -58,7 +60,7 @@ func (s *Server) runCommand() tool {
 			r.Stdin = []byte(*in.Stdin)
 		}
 		if !in.Service {
-			for _, a := range []struct{ name, value string }{{"name", in.Name}, {"restart", in.Restart}, {"ready", in.Ready}} {
+			for _, a := range []struct{ name, value string }{{"name", in.Name}, {"restart", in.Restart}, {"ready", in.Ready}, {"wake", in.Wake}} {
 				if a.value != "" {
 					return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: it belongs to a service", a.name), "set service to true, or leave it out")
 				}
@@ -78,7 +80,7 @@ func (s *Server) runCommand() tool {
 		if ready == nil && r.Timeout != 0 {
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "timeout_seconds: a service has none, except for ready"), "leave it out")
 		}
-		r.Service = &sandbox.ServiceRequest{Name: in.Name, Restart: sandbox.RestartPolicy(in.Restart), Ready: ready}
+		r.Service = &sandbox.ServiceRequest{Name: in.Name, Restart: sandbox.RestartPolicy(in.Restart), Ready: ready, Wake: sandbox.WakePolicy(in.Wake)}
 		return s.start(ctx, c, r, in.runArgs)
 	})
 }

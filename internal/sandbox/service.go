@@ -11,11 +11,23 @@ import (
 type ServiceRequest struct {
 	// Name names the service among those of its sandbox. Restart says when the
 	// program is started again after its end; "" is RestartNever. Ready, if not
-	// nil, says when the service is ready.
+	// nil, says when the service is ready. Wake says when its sandbox rests.
 	Name    string
 	Restart RestartPolicy
 	Ready   *ReadyCheck
+	Wake    WakePolicy
 }
+
+// A WakePolicy says whether the sandbox of a service rests.
+type WakePolicy string
+
+// The wake policies. With WakeNever, which is the default, the sandbox does not rest.
+// With WakeRequest it rests while nothing but such services uses it, and a connection
+// to one of its ports wakes it.
+const (
+	WakeNever   WakePolicy = ""
+	WakeRequest WakePolicy = "request"
+)
 
 // A RestartPolicy says after which ends a service is started again.
 type RestartPolicy string
@@ -81,10 +93,12 @@ type Service struct {
 	Name    string        `json:"name"`
 	State   ServiceState  `json:"state"`
 	Restart RestartPolicy `json:"restart"`
+	Wake    WakePolicy    `json:"wake,omitempty"`
 	// Restarts counts the starts after the first. LastExit is the exit code of
 	// the program's last end; nil if it has not ended, or did not exit by itself.
 	Restarts int  `json:"restarts"`
 	LastExit *int `json:"last_exit_code,omitempty"`
-	// Ports are the ports on which the service was found to listen.
+	// Ports are the TCP ports on which a process of the service was last found to
+	// listen, in order.
 	Ports []int `json:"ports,omitempty"`
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,6 +97,7 @@ func testPort(t *testing.T, s *suite) {
 	t.Run("Refuse", func(t *testing.T) { portRefuse(t, b) })
 	s.python(t)
 	t.Run("Echo", func(t *testing.T) { portEcho(t, s, b) })
+	t.Run("Listening", func(t *testing.T) { portListening(t, s, b) })
 	t.Run("Reset", func(t *testing.T) { portReset(t, s, b) })
 	t.Run("Many", func(t *testing.T) { portMany(t, s, b) })
 	t.Run("Stall", func(t *testing.T) { portStall(t, s, b) })
@@ -138,6 +140,42 @@ func portEcho(t *testing.T, s *suite, b *Box) {
 		if want := append(sent, strconv.Itoa(len(sent))+" bytes"...); !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes came back of %d, or others", addr, len(got), len(want))
 		}
+	}
+}
+
+// portListening: the guest finds the ports on which the tree of a process listens,
+// also on those of a program that moved to a session of its own, and not the ports of
+// another process.
+func portListening(t *testing.T, s *suite, b *Box) {
+	first, one := b.listen(t, s, "127.0.0.1", "echo")
+	_, other := b.listen(t, s, "0.0.0.0", "echo")
+	ports, err := b.Client.Listening(step(t), guestapi.ProcessSelector{PID: first.PID()})
+	if err != nil || !slices.Equal(ports, []int{one}) {
+		t.Errorf("a program listens on port %d, and another on %d: Listening of the first returns %v, %v", one, other, ports, err)
+	}
+	const daemon = `
+import os, socket, sys, time
+if os.fork() == 0:
+    os.setsid()
+    s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()
+    print(s.getsockname()[1], flush=True)
+    time.sleep(1000)
+time.sleep(1000)`
+	p, said := b.startReady(t, Python(s.h.Python, daemon))
+	t.Cleanup(func() { p.Close() })
+	want, err := strconv.Atoi(strings.TrimSpace(said))
+	if err != nil {
+		t.Fatalf("the daemon says %q", said)
+	}
+	sel := guestapi.ProcessSelector{PID: p.PID()}
+	if ports, err := b.Client.Listening(step(t), sel); err != nil || !slices.Equal(ports, []int{want}) {
+		t.Errorf("a child listens on port %d: Listening returns %v, %v", want, ports, err)
+	}
+	if err := b.Client.Signal(step(t), sel, guestapi.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Client.Listening(step(t), guestapi.ProcessSelector{Tag: "none"}); sandbox.KindOf(err) != sandbox.NotFound {
+		t.Errorf("Listening of a process that is not there: %v", err)
 	}
 }
 

@@ -21,6 +21,7 @@ type Guest interface {
 	Signal(ctx context.Context, sel guestapi.ProcessSelector, sig guestapi.Signal) error
 	Resize(ctx context.Context, sel guestapi.ProcessSelector, size guestapi.PTYSize) error
 	Health(ctx context.Context) error
+	Listening(ctx context.Context, sel guestapi.ProcessSelector) ([]int, error)
 
 	Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest, room guestapi.LineRoom) (Events, error)
 	ConnectExecution(ctx context.Context, tag string, room guestapi.LineRoom) (Events, error)

@@ -1,6 +1,10 @@
 package request
 
 import (
+	"context"
+	"errors"
+	"time"
+
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -38,4 +42,34 @@ func NoWorkspace(name string) error {
 func Stopped(id, cause string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s has stopped: %s", id, cause),
 		"make a new sandbox; what was in this one is gone")
+}
+
+// StartError returns err, or an error of kind Unavailable if ctx ended the
+// start.
+func StartError(ctx context.Context, err error) error {
+	switch cause := ctx.Err(); {
+	case cause == nil:
+		return err
+	case errors.Is(cause, context.DeadlineExceeded):
+		return sandbox.Errorf(sandbox.Unavailable, "the sandbox did not start in time: %w", errors.Join(cause, err))
+	default:
+		return sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(cause, err))
+	}
+}
+
+// busyRetry is when a caller may try again that met a sandbox with too many runs or
+// connections: some of them may have ended.
+const busyRetry = time.Second
+
+// TooManyRuns is the error for one run more than a sandbox may have.
+func TooManyRuns(n int) error {
+	return sandbox.WithRetryAfter(sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", n),
+		"wait for some to finish, or use another sandbox"), busyRetry)
+}
+
+// TooManyConnections is the error for one connection more to ports of a sandbox than
+// it may have.
+func TooManyConnections(n int) error {
+	return sandbox.WithRetryAfter(sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d connections to ports of the sandbox, and there may be no more", n),
+		"close some"), busyRetry)
 }

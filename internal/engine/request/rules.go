@@ -208,6 +208,9 @@ func (r *Rules) checkService(req *sandbox.RunRequest) error {
 		return sandbox.WithHint(Invalid("service: it would run longer than the maximum of runs, %v", r.MaxRunTimeout),
 			"start a run with a timeout, or ask the operator to lift the maximum of runs")
 	}
+	if f := r.Features; req.Service.Wake == sandbox.WakeRequest && (!f.Pause || f.ColdPause || !f.Ports) {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "wake: sandboxes of driver %s do not rest", r.Driver), "leave it out")
+	}
 	req.Timeout, req.Plots = sandbox.Forever, false
 	return service.Check(req.Service)
 }

@@ -236,6 +236,12 @@ func (r *Run) Kill(f verdict.Fate, broken error) {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, KillTimeout)
 	defer cancel()
+	if r.svc != nil {
+		// The sandbox may rest. One that stops needs no waking.
+		if release, err := r.in.Life.Hold(ctx); err == nil {
+			defer release()
+		}
+	}
 	// The call may outlast its context if the guest is stuck. The end of the
 	// sandbox then ends the call.
 	overdue := time.AfterFunc(KillTimeout+EndTimeout, func() { r.giveUp(errors.New("the call does not return")) })

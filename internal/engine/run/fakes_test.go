@@ -78,6 +78,9 @@ type fakeLife struct {
 	mu    sync.Mutex
 	ended []string
 	why   *verdict.Reason // of GiveUp
+
+	rests   atomic.Bool  // the sandbox rests
+	mayRest atomic.Int32 // calls of MayRest
 }
 
 func (f *fakeLife) Status() (why *verdict.Reason, runs, requests int) {
@@ -100,6 +103,9 @@ func (f *fakeLife) GiveUp(why verdict.Reason) {
 
 func (f *fakeLife) Dead(context.Context) bool                  { return false }
 func (f *fakeLife) Lost()                                      {}
+func (f *fakeLife) StayAwake() (func(), bool)                  { return func() {}, !f.rests.Load() }
+func (f *fakeLife) Hold(context.Context) (func(), error)       { return func() {}, nil }
+func (f *fakeLife) MayRest()                                   { f.mayRest.Add(1) }
 func (f *fakeLife) BusyFor(context.Context, time.Duration)     {}
 func (f *fakeLife) Explain(_ context.Context, err error) error { return err }
 func (f *fakeLife) Incidents(context.Context) (driver.Incidents, bool) {

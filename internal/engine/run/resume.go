@@ -54,6 +54,7 @@ func (r *Run) Resume() {
 	left := max(due.Sub(r.set.opts.Now()), Backstop)
 	r.setDeadline(left)
 	r.watchReady()
+	r.watchPorts()
 	r.in.Life.BusyFor(r.ctx, left+Backstop)
 	r.set.opts.Work(func() {
 		stream, err := r.connect()

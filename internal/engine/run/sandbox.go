@@ -22,6 +22,13 @@ type Life interface {
 	Status() (why *verdict.Reason, runs, requests int)
 	// Ended removes a run from the runs in progress.
 	Ended(r *Run)
+	// StayAwake keeps the sandbox from being paused until done is called. It reports
+	// false if the sandbox is paused already, or stops.
+	StayAwake() (done func(), ok bool)
+	// Hold keeps the sandbox awake and in use until release is called. MayRest tells
+	// that one of its runs may have begun to doze.
+	Hold(ctx context.Context) (release func(), err error)
+	MayRest()
 	// BusyFor keeps the sandbox for d for a run, also if no server is there.
 	BusyFor(ctx context.Context, d time.Duration)
 

@@ -40,6 +40,7 @@ type keeper struct {
 	restart sandbox.RestartPolicy
 
 	ending, settled, ready chan struct{} // closed by the functions below
+	looks                  chan struct{} // has a value while a look at the ports is due
 	end, settle, isReady   func()
 
 	recording sync.Mutex // held while the state is changed and recorded; before Run.mu
@@ -63,7 +64,7 @@ type startFile struct {
 }
 
 func newKeeper(p sandbox.RestartPolicy) *keeper {
-	k := &keeper{restart: p, ending: make(chan struct{}), settled: make(chan struct{}), ready: make(chan struct{}), hangUp: func() {}}
+	k := &keeper{restart: p, ending: make(chan struct{}), settled: make(chan struct{}), ready: make(chan struct{}), looks: make(chan struct{}, 1), hangUp: func() {}}
 	k.end = sync.OnceFunc(func() { close(k.ending) })
 	k.settle = sync.OnceFunc(func() { close(k.settled) })
 	k.isReady = sync.OnceFunc(func() { close(k.ready) })
@@ -73,7 +74,7 @@ func newKeeper(p sandbox.RestartPolicy) *keeper {
 // newService makes r a service.
 func (r *Run) newService(req *sandbox.ServiceRequest) {
 	r.svc = newKeeper(req.Restart)
-	r.rec.Service = &sandbox.Service{Name: req.Name, State: sandbox.ServiceStarting, Restart: req.Restart}
+	r.rec.Service = &sandbox.Service{Name: req.Name, State: sandbox.ServiceStarting, Restart: req.Restart, Wake: req.Wake}
 	r.rec.Keeping.Check = req.Ready
 	if r.keepsStart() {
 		r.rec.Keeping.Key = make([]byte, keySize)
@@ -131,6 +132,16 @@ func (r *Run) WaitReady(ctx context.Context) (sandbox.Run, error) {
 	}
 }
 
+// Dozes reports whether the sandbox may rest although the run goes on: the run is a
+// service that a request wakes, and its program runs. A start, a restart and a ready
+// check keep the sandbox awake.
+func (r *Run) Dozes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.rec.Service
+	return s != nil && s.Wake == sandbox.WakeRequest && s.State == sandbox.ServiceRunning && r.rec.Keeping.IsReady && r.fate == verdict.FateNone
+}
+
 // endService makes a service not be started again.
 func (r *Run) endService() {
 	if r.svc != nil {
@@ -160,6 +171,9 @@ func (r *Run) setService(f func(*sandbox.Service)) {
 	r.rec.Service = &s
 	rec := r.rec
 	r.mu.Unlock()
+	if r.Dozes() {
+		r.in.Life.MayRest()
+	}
 	if err := r.set.opts.Records.SetService(context.WithoutCancel(r.ctx), rec); err != nil {
 		r.set.opts.Log.Error("record state of service", "run", rec.ID, "error", err)
 	}
@@ -269,7 +283,7 @@ func (r *Run) keepRunning(stream guestlink.Events) *guestapi.End {
 		}
 		wait := r.svc.backoff.Wait(time.Since(r.svc.began))
 		r.setService(func(s *sandbox.Service) {
-			s.State, s.LastExit = sandbox.ServiceRestarting, nil
+			s.State, s.LastExit, s.Ports = sandbox.ServiceRestarting, nil, nil
 			if end != nil {
 				s.LastExit = end.ExitCode
 			}
@@ -356,6 +370,7 @@ func (r *Run) startAgain() (guestlink.Events, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.svc.lookSoon()
 	if !r.mayGoOn() && r.ctx.Err() == nil {
 		// The signal that ends the run may have come before the program.
 		if err := r.in.Guest.Signal(r.ctx, r.selector(), guestapi.SIGKILL); err != nil {
@@ -388,16 +403,21 @@ func (r *Run) awaitReady() {
 		r.Kill(verdict.FateUnready, err)
 		return
 	}
+	ports, found := r.findPorts()
+	if !found && check.Port != 0 {
+		ports, found = []int{check.Port}, true
+	}
 	r.setService(func(s *sandbox.Service) {
 		if s.State == sandbox.ServiceStarting {
 			s.State = sandbox.ServiceRunning
 		}
-		if check.Port != 0 {
-			s.Ports = []int{check.Port}
+		if found {
+			s.Ports = ports
 		}
 		r.rec.Keeping.IsReady = true
 	})
 	r.svc.isReady()
+	r.svc.lookSoon()
 }
 
 // errReady ends the search for a line that was found.

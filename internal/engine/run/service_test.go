@@ -29,6 +29,7 @@ type serviceGuest struct {
 	files  map[string][]byte
 
 	alive, listens atomic.Bool // a program runs; a program listens on the port
+	ports          atomic.Pointer[[]int]
 	command        atomic.Pointer[guestapi.Event]
 }
 
@@ -65,6 +66,16 @@ func (g *serviceGuest) DialPort(context.Context, int) (guestlink.HalfCloser, err
 	a, b := net.Pipe()
 	b.Close()
 	return halfCloser{a}, nil
+}
+
+func (g *serviceGuest) Listening(context.Context, guestapi.ProcessSelector) ([]int, error) {
+	switch p := g.ports.Load(); {
+	case p != nil && g.alive.Load():
+		return *p, nil
+	case g.listens.Load() && g.alive.Load():
+		return []int{80}, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "no process")
 }
 
 type halfCloser struct{ net.Conn }
@@ -293,6 +304,82 @@ func TestServiceReady(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestServicePorts: the ports of a service are found when it is ready, and later, but
+// not while its sandbox rests. They end with the program.
+func TestServicePorts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g := newServices(t)
+		listen := func(ports ...int) { g.ports.Store(&ports) }
+		listen(80)
+		r := w.serve(t, sandbox.ServiceRequest{Restart: sandbox.RestartAlways})
+		got, err := r.WaitReady(t.Context())
+		if err != nil || !cmp.Equal(got.Service.Ports, []int{80}) {
+			t.Errorf("when ready: %+v, %v", got.Service, err)
+		}
+		time.Sleep(time.Hour)
+		listen(80, 443)
+		time.Sleep(longestLook)
+		if s := w.state(t, r); !cmp.Equal(s.Ports, []int{80, 443}) {
+			t.Errorf("later: %+v", s)
+		}
+		w.life.rests.Store(true)
+		listen(22)
+		time.Sleep(time.Hour)
+		if s := w.state(t, r); !cmp.Equal(s.Ports, []int{80, 443}) {
+			t.Errorf("while the sandbox rests: %+v", s)
+		}
+		w.life.rests.Store(false)
+		<-g.starts
+		g.ends(1)
+		if s := w.state(t, r); len(s.Ports) != 0 {
+			t.Errorf("after the program's end: %+v", s)
+		}
+		<-g.starts
+		time.Sleep(shortestLook)
+		if s := w.state(t, r); !cmp.Equal(s.Ports, []int{22}) {
+			t.Errorf("after a restart: %+v", s)
+		}
+		r.Kill(verdict.FateCancelled, nil)
+		synctest.Wait()
+	})
+}
+
+// TestServiceDozes: a service that a request wakes lets its sandbox rest while its
+// program runs, and neither before it is ready, nor while it waits to start again.
+func TestServiceDozes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g := newServices(t)
+		r := w.serve(t, sandbox.ServiceRequest{Restart: sandbox.RestartAlways, Wake: sandbox.WakeRequest})
+		dozes := func(when string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := r.Dozes(); got != want {
+				t.Errorf("%s: dozes %v", when, got)
+			}
+		}
+		<-g.starts
+		dozes("before it is ready", false)
+		if _, err := r.WaitReady(t.Context()); err != nil || w.life.mayRest.Load() == 0 {
+			t.Errorf("%v, the sandbox was told %d times", err, w.life.mayRest.Load())
+		}
+		dozes("when it is ready", true)
+		g.ends(1)
+		dozes("before it starts again", false)
+		<-g.starts
+		dozes("when it runs again", true)
+		r.Kill(verdict.FateCancelled, nil)
+		dozes("after its end", false)
+
+		other := w.serve(t, sandbox.ServiceRequest{})
+		<-g.starts
+		if _, err := other.WaitReady(t.Context()); err != nil || other.Dozes() {
+			t.Errorf("a service that keeps its sandbox awake: %v, dozes %v", err, other.Dozes())
+		}
+		other.Kill(verdict.FateCancelled, nil)
+		synctest.Wait()
+	})
 }
 
 // TestServiceSettles: a service without a check is ready when a program of it has run

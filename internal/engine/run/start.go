@@ -88,6 +88,7 @@ func (r *Run) Start(ctx context.Context, o Order) (sandbox.Run, error) {
 	}
 	r.setDeadline(limit)
 	r.watchReady()
+	r.watchPorts()
 	r.in.Life.BusyFor(ctx, limit+Backstop)
 	r.keepBaselineSoon()
 	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {

@@ -49,6 +49,10 @@ func Check(s *sandbox.ServiceRequest) error {
 	default:
 		return sandbox.Errorf(sandbox.Invalid, "restart: %.40q is none of never, on-failure and always", s.Restart)
 	}
+	if s.Wake != sandbox.WakeNever && s.Wake != sandbox.WakeRequest {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "wake: %.40q is not request", s.Wake),
+			"leave it out for a service that goes on while nothing uses it")
+	}
 	if s.Ready == nil {
 		return nil
 	}

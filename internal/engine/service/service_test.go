@@ -24,6 +24,8 @@ func TestCheck(t *testing.T) {
 		"LongName":    {sandbox.ServiceRequest{Name: strings.Repeat("x", maxName+1)}, "name:"},
 		"Controls":    {sandbox.ServiceRequest{Name: "a\nb"}, "name:"},
 		"Policy":      {sandbox.ServiceRequest{Restart: "sometimes"}, "restart:"},
+		"Wake":        {sandbox.ServiceRequest{Wake: "always"}, "wake:"},
+		"WakeRequest": {sandbox.ServiceRequest{Wake: sandbox.WakeRequest}, ""},
 		"NoCheck":     {ready(sandbox.ReadyCheck{}), "ready:"},
 		"TwoChecks":   {ready(sandbox.ReadyCheck{Port: 1, Output: "x"}), "ready:"},
 		"HighPort":    {ready(sandbox.ReadyCheck{Port: 65536}), "ready.port:"},

@@ -35,3 +35,19 @@ func Expired(s sandbox.Sandbox, busy bool, now time.Time) (Reason, bool) {
 	}
 	return Reason{}, false
 }
+
+// WithExpiry fills in when a sandbox stops at the latest. A hibernated sandbox
+// has no idle timeout: only its lifetime counts.
+func WithExpiry(s sandbox.Sandbox) sandbox.Sandbox {
+	s.Expires = s.Created.Add(s.Limits.Lifetime)
+	if s.State == sandbox.Hibernated {
+		return s
+	}
+	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && s.Ends.Before(s.Expires) {
+		s.Expires = s.Ends
+	}
+	if idle := s.Used.Add(s.Limits.Idle); idle.Before(s.Expires) {
+		s.Expires = idle
+	}
+	return s
+}

@@ -22,6 +22,7 @@ func (s *Set) Routes(mux *http.ServeMux) {
 	mux.HandleFunc(guestapi.ProcSendInput, rpc.Unary(s.sendInput))
 	mux.HandleFunc(guestapi.ProcCloseStdin, rpc.Unary(s.closeStdin))
 	mux.HandleFunc(guestapi.ProcSendSignal, rpc.Unary(s.sendSignal))
+	mux.HandleFunc(guestapi.PathListening, rpc.Unary(s.listening))
 }
 
 // start starts a run and streams its events.

@@ -253,11 +253,11 @@ func (ts *trees) hasStrangers() bool {
 const maxEnviron = 1 << 20
 
 // environ returns a variable of the environment with which a process was
-// started. If root may not read a user's process, environ reads as that user.
+// started.
 func (ts *trees) environ(pid int, name string) string {
 	path := "/proc/" + strconv.Itoa(pid) + "/environ"
 	value := ""
-	read := func() error {
+	ts.look(pid, func() error {
 		f, err := os.Open(path)
 		if err != nil {
 			return err
@@ -273,12 +273,18 @@ func (ts *trees) environ(pid int, name string) string {
 			}
 		}
 		return nil
-	}
-	if read() != nil && !ts.asSelf {
-		var st unix.Stat_t
-		if unix.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && st.Uid != 0 {
-			_ = ts.accounts.As(&account.Account{UID: st.Uid, GID: st.Gid, Groups: []uint32{st.Gid}}, read)
-		}
-	}
+	})
 	return value
+}
+
+// look calls read, which reads a file of a process. If root may not read a user's
+// process, look calls it again as that user.
+func (ts *trees) look(pid int, read func() error) {
+	if read() == nil || ts.asSelf {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && st.Uid != 0 {
+		_ = ts.accounts.As(&account.Account{UID: st.Uid, GID: st.Gid, Groups: []uint32{st.Gid}}, read)
+	}
 }

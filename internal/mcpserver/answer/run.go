@@ -234,6 +234,9 @@ func ServiceText(r sandbox.Run) string {
 	if s.Restart != sandbox.RestartNever || s.Restarts > 0 {
 		text += fmt.Sprintf(", restarts: %s, so far %d", s.Restart, s.Restarts)
 	}
+	if s.Wake == sandbox.WakeRequest {
+		text += ", paused while unused"
+	}
 	if s.LastExit != nil {
 		text += fmt.Sprintf(", last exit code %d", *s.LastExit)
 	}
