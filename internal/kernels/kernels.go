@@ -34,6 +34,10 @@ type Program struct {
 // environment after its start, before its first run: see [Run].
 func (p Program) Moves() bool { return p.Language == language.Python }
 
+// Pieces reports whether the interpreter writes one line of output in several
+// pieces: R writes the index, each value and the end of a line of print by itself.
+func (p Program) Pieces() bool { return p.Language == language.R }
+
 // Find returns the kernel of that name, or the usual one of the language with that
 // name or alias, and whether there is one. The name may be in any case.
 func Find(name string) (Program, bool) {

@@ -1,6 +1,7 @@
 package contexts_test
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -42,6 +43,48 @@ func TestContextR(t *testing.T) {
 		t.Errorf("a kernel whose pipe is broken ended a run as %+v", r.end)
 	}
 	same(t, "a new interpreter", h.ends("r", "exists('x')", guestapi.EndOK).main(), "[1] FALSE")
+}
+
+// R writes a line in pieces. Clients get it as one, and an incomplete line without
+// its end.
+func TestContextRLines(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "Rscript")
+	x := h.eval(&guestapi.ExecuteRequest{Language: "r", Code: "for (i in 1:200) { cat('[1]'); cat(' x'); cat('\\n') }", TimeoutMillis: 60000})
+	lines := 0
+	for {
+		ev, err := x.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Data == nil {
+			continue
+		}
+		text := string(ev.Data.Stdout)
+		if lines += strings.Count(text, "\n"); !strings.HasSuffix(text, "\n") {
+			t.Fatalf("after %d lines: %q", lines, text)
+		}
+	}
+	same(t, "lines", lines, 200)
+	// The client gets this while the run goes on, and then ends the run.
+	y := h.eval(&guestapi.ExecuteRequest{Language: "r", Code: "cat('ready? '); repeat Sys.sleep(1)", TimeoutMillis: 60000})
+	for {
+		ev, err := y.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Data != nil {
+			same(t, "an incomplete line", string(ev.Data.Stdout), "ready? ")
+			break
+		}
+	}
+	y.Close()
+	r := gather(t, h.eval(&guestapi.ExecuteRequest{Language: "r", Code: "cat('a'); cat('b'); message('c'); cat('d')", TimeoutMillis: 60000}), nil)
+	same(t, "stdout", r.stdout, "abd")
+	same(t, "stderr", r.stderr, "c\n")
 }
 
 func TestContextRInput(t *testing.T) {

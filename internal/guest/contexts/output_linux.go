@@ -1,6 +1,8 @@
 package contexts
 
 import (
+	"bytes"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -13,6 +15,13 @@ import (
 
 // bufferSize is the size of the buffers for output and messages.
 const bufferSize = 128 << 10
+
+// An interpreter that writes a line in pieces gets linePause to write the rest of
+// it, up to maxLinePart bytes, so that clients get the line as one.
+const (
+	linePause   = 20 * time.Millisecond
+	maxLinePart = 4 << 10
+)
 
 var bufferPool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
@@ -30,8 +39,18 @@ func (it *interpreter) read() {
 			}
 		}
 		it.order.Unlock()
-		_, err := unix.Poll(poll, -1)
+		wait := -1
+		if it.holdsLine() {
+			wait = int(linePause / time.Millisecond)
+		}
+		ready, err := unix.Poll(poll, wait)
 		if err == unix.EINTR {
+			continue
+		}
+		if ready == 0 && err == nil {
+			it.order.Lock()
+			it.deliverLinesLocked(nil)
+			it.order.Unlock()
 			continue
 		}
 		if err != nil || poll[0].Revents != 0 {
@@ -86,12 +105,48 @@ func (it *interpreter) takeLocked(o *outlet) (n int, over bool) {
 			return 0, true
 		}
 		data := buf[:keep+n]
-		whole := wholeText(data)
+		it.deliverLinesLocked(o)
+		whole := it.wholeOutput(data)
 		o.part = append(o.part[:0], data[whole:]...)
 		if whole > 0 {
 			it.deliverLocked(o.stream, data[:whole])
 		}
 		return n, false
+	}
+}
+
+// wholeOutput returns the length of the beginning of b that can be delivered now.
+func (it *interpreter) wholeOutput(b []byte) int {
+	if it.context.program.Pieces() {
+		if lines := bytes.LastIndexByte(b, '\n') + 1; len(b)-lines <= maxLinePart {
+			return lines
+		}
+	}
+	return wholeText(b)
+}
+
+// holdsLine reports whether an outlet keeps an incomplete line.
+func (it *interpreter) holdsLine() bool {
+	if !it.context.program.Pieces() {
+		return false
+	}
+	it.order.Lock()
+	defer it.order.Unlock()
+	return slices.ContainsFunc(it.outputs[:], func(o outlet) bool { return o.fd >= 0 && wholeText(o.part) > 0 })
+}
+
+// deliverLinesLocked delivers the incomplete lines that takeLocked kept, except
+// those of one outlet. The caller holds the interpreter's order.
+func (it *interpreter) deliverLinesLocked(except *outlet) {
+	for i := range it.outputs {
+		o := &it.outputs[i]
+		if o == except || len(o.part) == 0 {
+			continue
+		}
+		if whole := wholeText(o.part); whole > 0 {
+			it.deliverLocked(o.stream, o.part[:whole])
+			o.part = append(o.part[:0], o.part[whole:]...)
+		}
 	}
 }
 
@@ -119,10 +174,11 @@ func wholeText(b []byte) int {
 	return len(b)
 }
 
-// drainOutputsLocked delivers everything in the pipes now. It reads at most the
-// size of a pipe, because a process may write without pause. The caller holds
-// the interpreter's order.
+// drainOutputsLocked delivers everything in the pipes now, with incomplete lines. It
+// reads at most the size of a pipe, because a process may write without pause. The
+// caller holds the interpreter's order.
 func (it *interpreter) drainOutputsLocked() {
+	defer it.deliverLinesLocked(nil)
 	var poll [2]unix.PollFd
 	for i := range it.outputs {
 		poll[i] = unix.PollFd{Fd: int32(it.outputs[i].fd), Events: unix.POLLIN}

@@ -108,7 +108,7 @@ type interpreter struct {
 type outlet struct {
 	fd     int // -1 when it has ended
 	stream guestapi.Stream
-	part   []byte // an incomplete character at the end of the last read
+	part   []byte // an incomplete character or line at the end of the last read
 }
 
 // A run is code that runs in a context for a caller, to which its events go. If
