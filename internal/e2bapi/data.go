@@ -101,6 +101,11 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 	if status < 200 || status > 599 {
 		status = http.StatusBadGateway
 	}
+	if t.port == interpreterPort && r.URL.Path == guestapi.PathHealth && status == http.StatusNoContent {
+		h.Set("Content-Type", guestapi.ContentTypeUnary)
+		_, _ = io.WriteString(w, guestapi.InterpreterHealth)
+		return
+	}
 	w.WriteHeader(status)
 	refused := status >= 400 && r.ContentLength != 0
 	if err := relay(w, resp.Body, refused || resp.ContentLength < 0); err != nil {

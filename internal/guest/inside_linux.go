@@ -68,7 +68,10 @@ const home = "~"
 func (in *inside) routes() http.Handler {
 	mux := http.NewServeMux()
 	plain := func(w http.ResponseWriter, r *http.Request) { in.pass(w, r, http.NoBody, 0) }
-	mux.HandleFunc("GET "+guestapi.PathHealth, plain)
+	mux.HandleFunc("GET "+guestapi.PathHealth, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", guestapi.ContentTypeUnary)
+		_, _ = io.WriteString(w, guestapi.InterpreterHealth)
+	})
 	mux.HandleFunc("GET "+guestapi.PathContexts, plain)
 	mux.HandleFunc("DELETE "+guestapi.PathContexts+"/{id}", plain)
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", plain)

@@ -69,7 +69,7 @@ func TestInside(t *testing.T) {
 		t.Errorf("before a client of E2B's protocol: %d, %s", status, body)
 	}
 	ask(client, "GET", "/contexts", "")
-	if status, body := ask(inside, "GET", "/health", ""); status != 204 {
+	if status, body := ask(inside, "GET", "/health", ""); status != 200 || body != `"OK"` {
 		t.Fatalf("health: %d, %s", status, body)
 	}
 
@@ -99,6 +99,11 @@ func TestInside(t *testing.T) {
 		t.Fatalf("a context of the client: %s", other)
 	}
 	want := text(ask(client, "POST", "/execute", strings.Replace(code, context.ID, "other", 1)))
+	if os.Geteuid() == 0 {
+		if status, body := ask(inside, "POST", "/contexts", `{"language":"python","cwd":"/root"}`); status != 403 {
+			t.Errorf("a context in root's directory: %d, %s", status, body)
+		}
+	}
 	for _, headers := range [][]string{nil, {"Authorization", "Basic cm9vdDo="}, {guestapi.HeaderExtensions, "1"}} {
 		if got := text(ask(inside, "POST", "/execute", code, headers...)); got != want {
 			t.Errorf("with %q: %s; want %s", headers, got, want)
@@ -157,7 +162,7 @@ func TestInside(t *testing.T) {
 	for _, c := range open {
 		c.Close()
 	}
-	if status, body := ask(inside, "GET", "/health", ""); status != 204 {
+	if status, body := ask(inside, "GET", "/health", ""); status != 200 || body != `"OK"` {
 		t.Errorf("after many connections: %d, %s", status, body)
 	}
 }

@@ -49,6 +49,10 @@ const PathSixels = "/sixels"
 // PathHealth answers 204 while the guest works.
 const PathHealth = "/health"
 
+// InterpreterHealth is the answer of E2B's code interpreter at [PathHealth], with
+// status 200. It is JSON.
+const InterpreterHealth = `"OK"`
+
 // FileType is the type of a directory entry.
 type FileType string
 

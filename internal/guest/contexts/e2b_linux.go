@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
@@ -56,6 +57,27 @@ func (s *Server) addDefaults(user string) {
 		}
 	}
 	s.hasDefaults = true
+}
+
+// asE2B makes a new context act as root, as E2B's interpreter always does, if the
+// default user cannot enter its directory. The client knows E2B's protocol only, and
+// could name root itself. A program of the box gets no context of root.
+func (s *Server) asE2B(r *http.Request, c *context) {
+	if rpc.Extended(r) || rpc.IsByProgram(r) || rpc.User(r) != "" {
+		return
+	}
+	if _, err := s.directory(c); err == nil || rpc.Wire(err).Code != guestapi.CodePermissionDenied {
+		return
+	}
+	root, err := s.accounts.Find(account.RootName)
+	if err != nil {
+		return // starting the interpreter reports that the user cannot enter
+	}
+	user := c.account
+	c.account = root
+	if _, err := s.directory(c); err != nil {
+		c.account = user
+	}
 }
 
 // directory returns the directory where the interpreter of a context would

@@ -211,3 +211,33 @@ func TestContextDirectoryOfAnother(t *testing.T) {
 	_, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{Cwd: "/root"})
 	guesttest.WantKind(t, err, sandbox.Invalid, `user "user" cannot enter the working directory /root`)
 }
+
+// A client of E2B's protocol gets the context all the same, as root.
+func TestE2BContextDirectoryOfAnother(t *testing.T) {
+	t.Parallel()
+	guesttest.NeedRoot(t)
+	h := newEvalHost(t, "python3")
+	c := newE2BClient(t, h)
+	status, b := c.call("POST", "/contexts", `{"language":"python","cwd":"/root"}`)
+	var made guestapi.Context
+	if err := json.Unmarshal(b, &made); err != nil || status != http.StatusOK || made.Cwd != "/root" {
+		t.Fatalf("status %d: %s", status, b)
+	}
+	who := `"code": "import os; (os.getuid(), os.getcwd())"`
+	if _, b := c.call("POST", "/execute", `{"context_id": "`+made.ID+`", `+who+`}`); !strings.Contains(string(b), "(0, '/root')") {
+		t.Errorf("in it: %s", b)
+	}
+	if status, b := c.call("POST", "/contexts", `{"language":"python","cwd":"/tmp"}`); status != http.StatusOK {
+		t.Errorf("elsewhere: status %d: %s", status, b)
+	} else if err := json.Unmarshal(b, &made); err != nil {
+		t.Fatal(err)
+	}
+	if _, b := c.call("POST", "/execute", `{"context_id": "`+made.ID+`", `+who+`}`); strings.Contains(string(b), "(0, ") || !strings.Contains(string(b), "'/tmp')") {
+		t.Errorf("in /tmp: %s", b)
+	}
+	for cwd, want := range map[string]int{"/none": http.StatusNotFound, "/root/none": http.StatusForbidden, "/etc/passwd": http.StatusBadRequest} {
+		if status, b := c.call("POST", "/contexts", `{"language":"python","cwd":"`+cwd+`"}`); status != want {
+			t.Errorf("in %s: status %d: %s", cwd, status, b)
+		}
+	}
+}

@@ -38,6 +38,7 @@ func (s *Server) createContext(r *http.Request, in *guestapi.ContextRequest) (*g
 	if err != nil {
 		return nil, err
 	}
+	s.asE2B(r, c)
 	if err := s.registry.add(c); err != nil {
 		return nil, err
 	}
