@@ -25,9 +25,9 @@
 // at once. [Server.Shutdown] ends calls and sessions for good; the server cannot
 // serve again.
 //
-// A call owns the run that it starts. If the client cancels the call or
-// disconnects, the server stops the run. If the client cancels the call because its
-// own time for calls is over, the run goes on for [Options.Grace], and for good if
+// A call owns the run that it starts. If the client cancels the call, the server stops
+// the run. If the client cancels the call because its own time for calls is over, or its
+// connection ends without a word, the run goes on for [Options.Grace], and for good if
 // another call asks for it. If the call returns before the run ends, it no longer
 // owns the run, and get_run continues with it.
 package mcpserver

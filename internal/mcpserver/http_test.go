@@ -57,6 +57,11 @@ func modernCall(tool, arguments string) (body string, headers []string) {
 		[]string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool}
 }
 
+// named gives the client of a message another name.
+func named(message, client string) string {
+	return strings.Replace(message, `"name":"t"`, fmt.Sprintf(`"name":%q`, client), 1)
+}
+
 // openSession initializes a session and returns its id.
 func openSession(t testing.TB, url, token string) string {
 	t.Helper()
@@ -177,8 +182,8 @@ func FuzzDispatch(f *testing.F) {
 	})
 }
 
-// TestHangUp ends a call by ending its connection, which in the stateless era
-// is how calls are cancelled.
+// TestHangUp ends a call by ending its connection or its session. Claude Code ends
+// connections at the wish of its user.
 func TestHangUp(t *testing.T) {
 	s, e := newTestServer(t, nil)
 	url := serveHTTP(t, s)
@@ -219,12 +224,13 @@ func TestHangUp(t *testing.T) {
 		}
 	}
 	body, headers := modernCall("run_code", `{"code":"sleep 1h"}`)
+	body = named(body, "claude-code")
 	hangUp(func(ctx context.Context) { send(ctx, "POST", url+transport.StreamablePath, body, headers...) })
 
 	// An SSE session ends with its stream, and with it the session's calls.
 	hangUp(func(ctx context.Context) {
 		endpoint := openSSE(ctx, t, url, "alice")
-		post(t, url+endpoint, "alice", initialize)
+		post(t, url+endpoint, "alice", named(initialize, "claude-code"))
 		post(t, url+endpoint, "alice", `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		post(t, url+endpoint, "alice", `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"sleep 1h"}}}`)
 		<-ctx.Done()

@@ -253,7 +253,8 @@ func (s *Server) finish(ctx context.Context, c call, runID string, p patience, k
 	if lasting && errors.Is(context.Cause(ctx), transport.ErrShutdown) {
 		return run, nil
 	}
-	if ctx.Err() != nil && gaveUp(context.Cause(ctx), keyed) {
+	// The tools of a profile find no run.
+	if ctx.Err() != nil && s.opts.Profile == nil && c.gaveUp(context.Cause(ctx), keyed) {
 		s.grace.Keep(c.identity, run.ID, lasting)
 		s.log.Info("the client gave up the call, and the run goes on for a while", "run", run.ID, "reason", context.Cause(ctx))
 		return run, nil
@@ -271,15 +272,17 @@ func (s *Server) finish(ctx context.Context, c call, runID string, p patience, k
 	return stopped, nil
 }
 
-// gaveUp reports whether a client ended a call because the call took too long, by the
-// cause of the end of the call's context. A client of a version without sessions
-// closes the request of the call, and gives no reason. That is a cancellation, except
-// if the client can repeat the call with its key.
-func gaveUp(cause error, keyed bool) bool {
-	if c, ok := errors.AsType[*transport.Cancelled](cause); ok {
-		return client.TimedOut(c.Reason)
+// gaveUp reports whether a client may have ended a call because the call took too long,
+// by the cause of the end of the call's context. A client of a version without sessions
+// closes the request of the call, and gives no reason: after its timeout, at the wish of
+// its user, or at its own end. Another client may lose its connection. Such a run goes
+// on, unless the client is known to close requests at the wish of its user only. The
+// local user's client is gone then.
+func (c call) gaveUp(cause error, keyed bool) bool {
+	if x, ok := errors.AsType[*transport.Cancelled](cause); ok {
+		return client.TimedOut(x.Reason)
 	}
-	return keyed && errors.Is(cause, context.Canceled)
+	return errors.Is(cause, context.Canceled) && (keyed || c.principal != sandbox.Local && !c.client().ClosesToCancel)
 }
 
 // wait waits for a run with patience p, and reports progress to the client. It

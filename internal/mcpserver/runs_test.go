@@ -215,8 +215,10 @@ func TestLastLine(t *testing.T) {
 func TestCancelStopsTheRun(t *testing.T) {
 	for name, connect := range map[string]func(*testing.T, *Server) *mcp.ClientSession{
 		"stdio": func(t *testing.T, s *Server) *mcp.ClientSession { return serveStdio(t, s, nil) },
-		"http":  func(t *testing.T, s *Server) *mcp.ClientSession { return connectHTTP(t, serveHTTP(t, s), "alice", nil) },
-		"sse":   func(t *testing.T, s *Server) *mcp.ClientSession { return connectSSE(t, serveHTTP(t, s), "alice") },
+		"http": func(t *testing.T, s *Server) *mcp.ClientSession {
+			return connectAs(t, s, "http", "2025-11-25", &person{})
+		},
+		"sse": func(t *testing.T, s *Server) *mcp.ClientSession { return connectSSE(t, serveHTTP(t, s), "alice") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, e := newTestServer(t, nil)

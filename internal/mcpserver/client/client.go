@@ -26,6 +26,9 @@ type Client struct {
 	// WaitsForProgress says that each progress notification restarts the client's
 	// timeout, so that a call with a progress token may last.
 	WaitsForProgress bool
+	// ClosesToCancel says that the client closes the request of a call, or its stream,
+	// only if its user cancels the call or the client ends. The run of such a call ends.
+	ClosesToCancel bool
 	// TextOnly says that the client passes structuredContent alone to its model,
 	// without pictures. Such a client gets results without structuredContent, and
 	// tools without an output schema: the text says the same.
@@ -34,7 +37,6 @@ type Client struct {
 	// isError. A run that failed and has pictures is then a result without isError;
 	// its verdict says how it ended.
 	ErrorsLosePictures bool
-
 	// Evidence says which version was looked at and how; Date is when.
 	Evidence, Date string
 }
@@ -45,8 +47,9 @@ const MaxWait = 10 * time.Minute
 // table has a row for each client that differs.
 var table = []Client{
 	{
-		Name: "claude-code", Waits: 110 * time.Second, ErrorsLosePictures: true, Date: "2026-11-23",
-		Evidence: "2.1.330, run with a scripted model: a call of 120 s came back over HTTP; a result with isError reached the model as text without its pictures",
+		Name: "claude-code", Waits: 110 * time.Second, ClosesToCancel: true, ErrorsLosePictures: true, Date: "2026-11-26",
+		Evidence: "2.1.330, run with a scripted model: a call of 120 s came back over HTTP; over HTTP it closes the request of a call at an interrupt, " +
+			"and after its timeout, which its user must set to less than calls take; a result with isError reached the model as text without its pictures",
 	},
 	{
 		Name: "codex-mcp-client", Waits: 110 * time.Second, TextOnly: true, Date: "2026-11-23",

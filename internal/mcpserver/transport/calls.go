@@ -18,6 +18,10 @@ const StopTimeout = 10 * time.Second
 // ErrShutdown is the cause with which the contexts of calls end at shutdown.
 var ErrShutdown = errors.New("the server is shutting down")
 
+// errEnded is the cause with which the contexts of calls end if the client or this
+// server ends their session.
+var errEnded = errors.New("the session was ended")
+
 // calls are the calls of a server that are in progress, on all transports.
 type calls struct {
 	log     *slog.Logger
@@ -127,7 +131,7 @@ func (c *calls) endSession(session string, id auth.Identity) {
 	defer c.mu.Unlock()
 	for call := range c.active {
 		if session != "" && call.session == session && call.key == id.Key() {
-			call.cancel(errors.New("the client ended its session"))
+			call.cancel(errEnded)
 		}
 	}
 }

@@ -38,7 +38,7 @@ type sseSession struct {
 	transport *mcp.SSEServerTransport
 	key       string // of the identity that opened the session
 	place     *session
-	end       context.CancelFunc
+	end       func()
 	ready     chan struct{} // closed when the session accepts messages, or has failed to connect
 
 	mu    sync.Mutex
@@ -162,8 +162,9 @@ func (h *sseHandler) serve(w http.ResponseWriter, r *http.Request, id auth.Ident
 
 // open starts a session, which lasts as long as the request.
 func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identity) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	end := func() { cancel(errEnded) }
 	name := rand.Text()
 	ses := &sseSession{
 		transport: &mcp.SSEServerTransport{
@@ -172,7 +173,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 			MaxRequestBodyBytes: h.opts.MaxMessageBytes,
 		},
 		key:   id.Key(),
-		end:   cancel,
+		end:   end,
 		ready: make(chan struct{}),
 		calls: map[jsonrpc.ID]sseCall{},
 	}
@@ -183,7 +184,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 		return
 	}
 	defer place.gone()
-	place.bind("", cancel)
+	place.bind("", end)
 	ses.place = place
 	ctx = context.WithValue(ctx, sessionKey{}, place)
 	w.Header().Set("Content-Type", "text/event-stream")
