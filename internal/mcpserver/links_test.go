@@ -11,14 +11,19 @@ import (
 )
 
 // TestLinksByVersion shows a picture that becomes a link. Clients of versions without
-// links get its name and URI as text.
+// links get its name and URI as text, and so do clients that a link harms.
 func TestLinksByVersion(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	url := serveHTTP(t, s)
-	for version, linked := range map[string]bool{
-		"2024-11-05": false, "2025-03-26": false, "2025-06-18": true, "2025-11-25": true, "2026-07-28": true,
+	for _, tt := range []struct {
+		version, client string
+		linked          bool
+	}{
+		{"2024-11-05", "test", false}, {"2025-03-26", "test", false}, {"2025-06-18", "test", true}, {"2025-11-25", "test", true}, {"2026-07-28", "test", true},
+		{"2025-11-25", "@langchain/mcp-adapters", false}, {"2026-07-28", "@langchain/mcp-adapters", false},
 	} {
-		c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+		version, linked := tt.version, tt.linked
+		c := mcp.NewClient(&mcp.Implementation{Name: tt.client, Version: "1"}, nil)
 		cs, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{
 			Endpoint: url + transport.StreamablePath, HTTPClient: &http.Client{Transport: bearer("alice")},
 		}, &mcp.ClientSessionOptions{ProtocolVersion: version})

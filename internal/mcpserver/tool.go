@@ -75,7 +75,8 @@ func clientOf(info *mcp.Implementation) client.Client {
 const firstLinks = "2025-06-18"
 
 // withoutLinks replaces the links of a result by texts. A client of an older version
-// may refuse a whole result with a link: SDKs of that time know no such content.
+// may refuse a whole result with a link: SDKs of that time know no such content. Some
+// clients of later versions fail as well.
 func withoutLinks(res *mcp.CallToolResult) {
 	for i, c := range res.Content {
 		if link, ok := c.(*mcp.ResourceLink); ok {
@@ -90,7 +91,7 @@ func shaped(res *mcp.CallToolResult, to client.Client, version string) *mcp.Call
 	if res == nil {
 		return nil
 	}
-	if version < firstLinks {
+	if version < firstLinks || to.LinksAsText {
 		withoutLinks(res)
 	}
 	if to.TextOnly {

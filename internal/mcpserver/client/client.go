@@ -37,6 +37,10 @@ type Client struct {
 	// isError. A run that failed and has pictures is then a result without isError;
 	// its verdict says how it ended.
 	ErrorsLosePictures bool
+	// LinksAsText says that a link to a resource in a result harms the client. It then gets the
+	// link's name and URI as text.
+	LinksAsText bool
+
 	// Evidence says which version was looked at and how; Date is when.
 	Evidence, Date string
 }
@@ -62,6 +66,11 @@ var table = []Client{
 	{
 		Name: "ai-sdk-mcp-client", Waits: 110 * time.Second, Date: "2026-11-23",
 		Evidence: "@ai-sdk/mcp 2.0.99, run with a scripted model: a call of 120 s came back over HTTP",
+	},
+	{
+		Name: "@langchain/mcp-adapters", LinksAsText: true, Date: "2026-11-26",
+		Evidence: "1.1.4, run with a scripted model: it makes a content block of a file from a link, and the model class for Anthropic's API " +
+			"ended the agent with \"Unsupported file mime type for file url source: text/csv\"",
 	},
 }
 
