@@ -144,6 +144,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	watched.Go(func() { e2b.Run(watching) })
 	defer watched.Wait()
 	defer stop()
+	s.offerRuns()
 	if err := ready(); err != nil {
 		return err
 	}

@@ -100,6 +100,8 @@ type runFlags struct {
 	root     bool
 	trace    bool
 	results  string
+
+	detachFlags
 }
 
 func (p *program) runCommand() *cobra.Command {
@@ -126,6 +128,13 @@ another terminal: kitty, iterm2 or sixel; with none, no terminal shows them.
 --results saves them as files, and --json includes them. This does not apply if
 the program or MPLBACKEND chooses a backend.
 
+With --detach, the server on the state directory (glovebox serve) makes the sandbox,
+and runs the program as a service: as long as its sandbox. The command prints the
+names of the run and the sandbox, and returns when the service is ready. glovebox
+logs, ps, forward and stop take those names. With --timeout and without --name,
+--restart, --ready and --wake, the program is a run, which ends after that time at
+the latest.
+
 After a run with --workspace on a terminal, a line names the files that the
 program created (+), changed (~) and removed (-).
 
@@ -142,6 +151,7 @@ The exit status is the program's own, or
   seq 10 | glovebox run -c 'import sys; print(sum(map(int, sys.stdin)))'
   glovebox run --timeout 5s --memory 256m --cpus 0.5 suspicious.py
   glovebox run --image glovebox/tool -- --help
+  glovebox run --detach --restart always --ready port:8000 server.py
   glovebox run --json -c 'print(1)' | jq -r .verdict.code`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.flags.adjust = f.grant
@@ -150,6 +160,12 @@ The exit status is the program's own, or
 			req, err := p.runRequest(cmd.Context(), f, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return console.Broken(err)
+			}
+			if err := f.detachFlags.apply(cmd, &req); err != nil {
+				return err
+			}
+			if f.detach {
+				return console.Broken(p.runDetached(cmd.Context(), req))
 			}
 			dir, err := results.Open(f.results)
 			if err != nil {
@@ -171,7 +187,8 @@ The exit status is the program's own, or
 	fs.BoolVar(&f.root, "root", false, "run as root of the sandbox")
 	fs.StringVar(&f.results, "results", "", "save plots as files in this `directory`: plot-1.png, plot-2.png")
 	fs.BoolVar(&f.trace, "trace", false, "show the duration of each step at the end")
-	f.add(cmd)
+	f.detachFlags.add(cmd)
+	f.newFlags.add(cmd)
 	p.addJSON(cmd)
 	return cmd
 }

@@ -14,12 +14,16 @@ import (
 func (p *program) stopCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:        "stop SANDBOX... | --all",
+		Use:        "stop SANDBOX... | RUN... | --all",
 		SuggestFor: []string{"kill", "rm"},
-		Short:      "Stop sandboxes",
+		Short:      "Stop sandboxes, or end runs in them",
 		Long: `Stop sandboxes: end their programs and remove their files. Workspaces stay. The
-output of the runs is kept for some time; show it with glovebox logs.`,
+output of the runs is kept for some time; show it with glovebox logs.
+
+With the name of a run, end only that run, such as a service of glovebox run --detach.
+Its sandbox stays until its idle limit.`,
 		Example: `  glovebox stop sbx_k3v5...
+  glovebox stop run_7mq2...
   glovebox stop --all`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if all == (len(args) > 0) {
@@ -36,6 +40,10 @@ output of the runs is kept for some time; show it with glovebox logs.`,
 			}
 			var errs []error
 			for _, id := range args {
+				if sandbox.ValidRunID(id) {
+					errs = append(errs, p.stopRun(ctx, sys, id))
+					continue
+				}
 				errs = append(errs, p.stop(ctx, sys, sandbox.CanonicalID(id)))
 			}
 			return errors.Join(errs...)
@@ -50,6 +58,15 @@ func (p *program) stop(ctx context.Context, sys *app.System, id string) error {
 		return err
 	}
 	p.Say("stopped %s", id)
+	return nil
+}
+
+func (p *program) stopRun(ctx context.Context, sys *app.System, id string) error {
+	run, err := sys.StopRun(ctx, id)
+	if err != nil {
+		return err
+	}
+	p.Say("ended %s in %s: %s", id, run.SandboxID, run.Verdict.Code)
 	return nil
 }
 

@@ -31,10 +31,15 @@ func (c Client) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", name)
 }
 
-// ask sends one request on a new connection, and returns the connection with the
-// answer. The caller closes the connection.
-func (c Client) ask(ctx context.Context, method, path string, body any) (_ *readerConn, _ *http.Response, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+// ask is askWithin the usual time.
+func (c Client) ask(ctx context.Context, method, path string, body any) (*readerConn, *http.Response, error) {
+	return c.askWithin(ctx, answerTime, method, path, body)
+}
+
+// askWithin sends one request on a new connection, and returns the connection with
+// the answer. The caller closes the connection.
+func (c Client) askWithin(ctx context.Context, limit time.Duration, method, path string, body any) (_ *readerConn, _ *http.Response, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	lost := func(err error) error {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the process that holds the sandbox does not answer: %w", err),
@@ -42,7 +47,7 @@ func (c Client) ask(ctx context.Context, method, path string, body any) (_ *read
 	}
 	conn, err := c.dial(ctx)
 	if err != nil {
-		return nil, nil, lost(err)
+		return nil, nil, lost(fmt.Errorf("%w: %w", ErrElsewhere, err))
 	}
 	defer func() {
 		if err != nil {
@@ -71,12 +76,19 @@ func (c Client) ask(ctx context.Context, method, path string, body any) (_ *read
 	if !stop() {
 		return nil, nil, lost(ctx.Err())
 	}
+	if resp.StatusCode == http.StatusNotFound { // also of a version without such requests
+		return nil, nil, lost(ErrElsewhere)
+	}
 	if resp.StatusCode >= 400 {
 		var p problem
 		if err := json.NewDecoder(io.LimitReader(resp.Body, maxMessage)).Decode(&p); err != nil || p.Kind == "" {
 			return nil, nil, lost(fmt.Errorf("HTTP status %d", resp.StatusCode))
 		}
-		return nil, nil, sandbox.WithHint(sandbox.Errorf(p.Kind, "%s", p.Message), "%s", p.Hint)
+		err := sandbox.WithHint(sandbox.Errorf(p.Kind, "%s", p.Message), "%s", p.Hint)
+		if p.RetryAfter > 0 {
+			err = sandbox.WithRetryAfter(err, time.Duration(p.RetryAfter)*time.Second)
+		}
+		return nil, nil, err
 	}
 	return &readerConn{conn, r}, resp, nil
 }

@@ -53,6 +53,7 @@ type Server struct {
 	mu     sync.Mutex
 	closed bool
 	links  func(ctx context.Context, token string) (Link, error) // nil without a dashboard
+	start  Starter                                               // nil if the process holds no sandboxes for commands
 	joins  sync.WaitGroup                                        // incremented under mu, and only until closed
 }
 
@@ -77,6 +78,7 @@ func Serve(path string, engine Engine) (*Server, error) {
 	mux.HandleFunc("POST /sandboxes/{id}/ports/{port}", s.port)
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.network)
 	mux.HandleFunc("POST /dashboard/links", s.link)
+	mux.HandleFunc("POST /runs", s.run)
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: answerTime}
 	go s.http.Serve(ln)
 	return s, nil
@@ -109,12 +111,9 @@ func short(path string) (name string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { dir.Close() }, nil
 }
 
-// A problem is an error in the socket's protocol.
-type problem struct {
-	Kind    sandbox.Kind `json:"kind"`
-	Message string       `json:"message"`
-	Hint    string       `json:"hint,omitempty"`
-}
+// A problem is an error in the socket's protocol. The command finds the argument in
+// the message.
+type problem = sandbox.Problem
 
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
@@ -124,7 +123,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 }
 
 func refuse(w http.ResponseWriter, err error) {
-	answer(w, http.StatusBadRequest, problem{sandbox.KindOf(err), err.Error(), sandbox.HintOf(err)})
+	answer(w, http.StatusBadRequest, sandbox.ProblemOf(err, nil))
 }
 
 // port turns the connection of the request into a connection to a port.

@@ -14,6 +14,7 @@ import (
 type Engine interface {
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
+	StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
 	Follow(ctx context.Context, p sandbox.Principal, runID string, emit func(sandbox.StreamName, []byte) error) error
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
 	Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error)
@@ -100,6 +101,16 @@ func (o *Operator) StopSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	return o.engine.Stop(ctx, r.Principal, id)
+}
+
+// StopRun ends any principal's run, whichever process holds its sandbox. The error
+// wraps [sandbox.NotFound] if there is none.
+func (o *Operator) StopRun(ctx context.Context, id string) (sandbox.Run, error) {
+	r, err := o.Run(ctx, id)
+	if err != nil {
+		return sandbox.Run{}, err
+	}
+	return o.engine.StopRun(ctx, r.Principal, id)
 }
 
 // StopSandboxesOf stops the sandboxes of some principals, and calls stopped for
