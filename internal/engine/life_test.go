@@ -565,3 +565,39 @@ func TestOwnership(t *testing.T) {
 		checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
 	})
 }
+
+// TestRunOfDays: a run may take as long as its sandbox, which the operator may let
+// live for more than a day, or for ever. The operator's maximum of runs is refused
+// with the bound.
+func TestRunOfDays(t *testing.T) {
+	for name, life := range map[string]time.Duration{"Week": 7 * 24 * time.Hour, "Forever": sandbox.Forever} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := openWorld(t, newWorld(), t.TempDir(), func(o *Options) {
+					o.Defaults, o.MaxRunTimeout = sandbox.DefaultLimits(), sandbox.Forever
+					o.Defaults.Lifetime, o.Maxima.Lifetime = life, life
+				})
+				r := e.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "1000000h"}, Timeout: sandbox.Forever})
+				time.Sleep(6 * 24 * time.Hour)
+				s, err := e.Get(t.Context(), alice, r.SandboxID)
+				if err != nil || s.State != sandbox.Running || s.Limits.Lifetime != life {
+					t.Fatalf("after six days: %+v, %v", s, err)
+				}
+				time.Sleep(2 * 24 * time.Hour)
+				s, err = e.Get(t.Context(), alice, r.SandboxID)
+				if ended := err != nil || s.State == sandbox.Stopped; ended != (life < sandbox.Forever) {
+					t.Errorf("after eight days: %+v, %v", s, err)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), func(o *Options) { o.MaxRunTimeout = time.Hour })
+		for _, d := range []time.Duration{time.Hour + 1, sandbox.Forever} {
+			_, err := e.Start(t.Context(), alice, sandbox.RunRequest{Argv: []string{"true"}, Timeout: d})
+			if !errors.Is(err, sandbox.Invalid) || !strings.Contains(err.Error(), "1h0m0s") || sandbox.HintOf(err) == "" {
+				t.Errorf("timeout %v: %v, hint %q", d, err, sandbox.HintOf(err))
+			}
+		}
+	})
+}

@@ -17,7 +17,7 @@ func TestService(t *testing.T) {
 	s, e := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
 	res := callTool(t, cs, "run_command", args{
-		"command": "sleep 1h", "service": true, "name": "web", "restart": "always", "ready": "port:8000", "timeout_seconds": 90,
+		"command": "sleep 1h", "service": true, "name": "web", "restart": "always", "ready": "port:8000", "timeout_seconds": 90, "wake": "request",
 	})
 	r := structured[answer.Run](t, res)
 	if res.IsError || r.Status != sandbox.RunRunning || r.Service == nil || r.Service.Name != "web" {
@@ -26,7 +26,7 @@ func TestService(t *testing.T) {
 	if got := text(res); !strings.Contains(got, `service "web": running, `+r.RunID+", restarts: always, so far 0") {
 		t.Errorf("the text is %q", got)
 	}
-	want := &sandbox.ServiceRequest{Name: "web", Restart: sandbox.RestartAlways, Ready: &sandbox.ReadyCheck{Port: 8000, Timeout: 90 * time.Second}}
+	want := &sandbox.ServiceRequest{Name: "web", Restart: sandbox.RestartAlways, Ready: &sandbox.ReadyCheck{Port: 8000, Timeout: 90 * time.Second}, Wake: sandbox.WakeRequest}
 	if req := e.lastRequest(); cmp.Diff(want, req.Service) != "" || req.Timeout != 0 || req.KeepStdin {
 		t.Errorf("asked the engine for %+v, %+v", req, req.Service)
 	}
@@ -44,11 +44,33 @@ func TestService(t *testing.T) {
 	}{
 		"name":    {args{"command": "x", "name": "web"}, "name: it belongs to a service"},
 		"ready":   {args{"command": "x", "service": true, "ready": "8000"}, "ready: "},
+		"wake":    {args{"command": "x", "wake": "request"}, "wake: it belongs to a service"},
+		"asleep":  {args{"command": "x", "service": true, "wake": "never"}, "wake: "},
 		"restart": {args{"command": "x", "service": true, "restart": "often"}, "restart: "},
 		"timeout": {args{"command": "x", "service": true, "timeout_seconds": 5}, "timeout_seconds: "},
 	} {
 		if res := callTool(t, cs, "run_command", c.args); !res.IsError || !strings.HasPrefix(text(res), c.want) {
 			t.Errorf("%s: %q", name, text(res))
+		}
+	}
+}
+
+// TestRunAsLongAsItsSandbox: a timeout of 0 asks for the time of the sandbox, for code
+// and commands. Without a timeout the engine's default counts.
+func TestRunAsLongAsItsSandbox(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	for tool, a := range map[string]args{"run_code": {"code": "1", "language": "python"}, "run_command": {"command": "true"}} {
+		for _, timeout := range []any{0, nil} {
+			want := time.Duration(0)
+			delete(a, "timeout_seconds")
+			if timeout != nil {
+				a["timeout_seconds"], want = timeout, sandbox.Forever
+			}
+			callTool(t, cs, tool, a)
+			if got := e.lastRequest().Timeout; got != want {
+				t.Errorf("%s, timeout_seconds %v: asked the engine for %v, want %v", tool, timeout, got, want)
+			}
 		}
 	}
 }

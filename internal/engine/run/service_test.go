@@ -602,3 +602,35 @@ func TestServiceFloods(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestServiceFullDisk: a full workspace, and a log that cannot be kept, end a service
+// for good, whatever its policy.
+func TestServiceFullDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		fill func(*Run)
+		want sandbox.VerdictCode
+	}{
+		"Workspace": {func(r *Run) { r.EndFull(sandbox.Errorf(sandbox.Exhausted, "the workspace is full")) }, sandbox.DiskFull},
+		"Log":       {func(r *Run) { r.spoil(sandbox.Errorf(sandbox.Exhausted, "no space left on device")) }, sandbox.Killed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, g := newServices(t)
+				r := w.serve(t, sandbox.ServiceRequest{Restart: sandbox.RestartAlways})
+				<-g.starts
+				if _, err := r.WaitReady(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.fill(r)
+				got, err := r.Wait(t.Context())
+				if err != nil || got.Verdict.Code != c.want || got.Service.State != sandbox.ServiceEnded {
+					t.Errorf("%+v, %+v, %v", got.Verdict, got.Service, err)
+				}
+				time.Sleep(time.Hour)
+				if len(g.starts) != 0 {
+					t.Error("the service started again")
+				}
+			})
+		})
+	}
+}
