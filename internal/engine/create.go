@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -69,7 +70,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if req.TTL != 0 {
 		ends = now.Add(req.TTL)
 	}
-	env := secretEnv(secrets)
+	env := guestlink.SecretEnv(secrets)
 	maps.Copy(env, req.Env)
 	b := e.newLive(store.Sandbox{
 		Sandbox: sandbox.Sandbox{

@@ -57,6 +57,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
@@ -86,7 +87,7 @@ func New(opts Options) (*Engine, error) {
 	if err := opts.Network.Within(opts.MaxNetwork); err != nil {
 		return nil, sandbox.Wrap(err, "new engine: default network", "")
 	}
-	if err := opts.checkSecrets(info); err != nil {
+	if err := request.CheckSecrets(opts.Secrets, opts.MaxNetwork, info); err != nil {
 		return nil, sandbox.Wrap(err, "new engine", "")
 	}
 	dir := filepath.Join(opts.StateDir, "logs")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -40,7 +41,7 @@ func TestSecrets(t *testing.T) {
 	if len(d.secrets) != 2 {
 		t.Errorf("bob's box gets %+v", d.secrets)
 	}
-	env := secretEnv(e.secretsOf(alice, "api.example.com"))
+	env := guestlink.SecretEnv(e.secretsOf(alice, "api.example.com"))
 	if env["API_KEY"] != key.Placeholder() || env["BOBS"] != "" || env["SSL_CERT_FILE"] == "" {
 		t.Errorf("alice's programs have %v", env)
 	}
@@ -48,8 +49,8 @@ func TestSecrets(t *testing.T) {
 	if _, err := e.Create(t.Context(), alice, sandbox.CreateRequest{}); err != nil {
 		t.Error(err)
 	}
-	if len(d.secrets) != 0 || len(secretEnv(e.secretsOf(alice, sandbox.NetworkNone))) != 0 {
-		t.Errorf("without a network: %+v, %v", d.secrets, secretEnv(e.secretsOf(alice, sandbox.NetworkNone)))
+	if len(d.secrets) != 0 || len(guestlink.SecretEnv(e.secretsOf(alice, sandbox.NetworkNone))) != 0 {
+		t.Errorf("without a network: %+v, %v", d.secrets, guestlink.SecretEnv(e.secretsOf(alice, sandbox.NetworkNone)))
 	}
 }
 
@@ -122,7 +123,7 @@ func TestHeaderRules(t *testing.T) {
 	if len(d.secrets) != 1 || d.secrets[0].Value.Reveal() != value {
 		t.Errorf("the box gets %+v", d.secrets)
 	}
-	if env := secretEnv(d.secrets); env["SSL_CERT_FILE"] == "" || env[""] != "" || strings.Contains(fmt.Sprint(env), value) {
+	if env := guestlink.SecretEnv(d.secrets); env["SSL_CERT_FILE"] == "" || env[""] != "" || strings.Contains(fmt.Sprint(env), value) {
 		t.Errorf("programs have %v", env)
 	}
 	sb, err := e.Create(ctx, alice, sandbox.CreateRequest{Network: "api.example.com"})
