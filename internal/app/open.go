@@ -25,6 +25,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/statedir"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
@@ -53,7 +54,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		return nil, err
 	}
 	// Before anything else in the directory, because it may be in removal.
-	s.store, err = store.Open(ctx, store.Options{Dir: c.StateDir, Removal: opts.removal})
+	s.store, err = store.Open(ctx, store.Options{Dir: c.StateDir, Removal: opts.removal, Metered: func(a usage.Amounts) { s.metrics.Metered(a) }})
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +131,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Metrics:         s.metrics,
 		Runners:         runners,
 		Indexes:         c.Languages.Indexes(),
+		UsageLabel:      c.Usage.Label,
 		Connected:       auditedConnections(s.audit, secrets),
 	})
 	if err != nil {

@@ -50,6 +50,7 @@ type Config struct {
 	Workspace Workspace `yaml:"workspace"`
 
 	Audit Audit `yaml:"audit"`
+	Usage Usage `yaml:"usage"`
 
 	Images    Images    `yaml:"images"`
 	Templates Templates `yaml:"templates"`
@@ -442,6 +443,9 @@ func (c *Config) Validate() error {
 		return invalid("mcp.profile", "is empty", "leave it out, or set it to %q", ProfileNative)
 	}
 	if err := c.Audit.validate(); err != nil {
+		return err
+	}
+	if err := c.Usage.validate(); err != nil {
 		return err
 	}
 	if err := c.Templates.validate(); err != nil {

@@ -241,6 +241,7 @@ func TestValidate(t *testing.T) {
 		"audit without a switch":     {func(c *Config) { c.Audit.Required = true }, "audit.enabled"},
 		"audit in a relative place":  {func(c *Config) { c.Audit.Dir = "audit" }, "audit.dir"},
 		"audit in tiny files":        {func(c *Config) { c.Audit.FileSize = 1000 }, "audit.file_size"},
+		"usage by an endless label":  {func(c *Config) { c.Usage.Label = strings.Repeat("x", 101) }, "usage.label"},
 		"audit of few endless files": {func(c *Config) { c.Audit.FileSize, c.Audit.Keep = 0, 2 }, "audit.keep"},
 		"timeout over max":           {func(c *Config) { c.Run.MaxTimeout = 1 }, "run.max_timeout"},
 		"small log":                  {func(c *Config) { c.Run.LogSize = 1 }, "run.log_size"},

@@ -107,6 +107,7 @@ type Features struct {
 	// hibernating sandboxes then.
 	ColdPause bool
 	Incidents bool // boxes implement Reporter
+	Usage     bool // boxes implement Meter
 	Detach    bool // Spec.Detached is honoured
 	// Lease, which requires Detach, means that boxes implement Leaser.
 	Lease     bool
@@ -272,6 +273,20 @@ type Reporter interface {
 	Incidents(ctx context.Context) (Incidents, error)
 }
 
+// Usage is what a box has used since it began, as the host kernel counts it.
+type Usage struct {
+	// CPU is the CPU time of all processes of the box, with those around its programs.
+	CPU time.Duration `json:"cpu"`
+}
+
+// A Meter is a box whose usage the host kernel counts. The counts never become smaller.
+// It also answers while the box is paused, and after its guest died, until Destroy.
+type Meter interface {
+	// Usage returns the counts. The error wraps [sandbox.Unsupported] if this machine
+	// does not count the usage of this box.
+	Usage(ctx context.Context) (Usage, error)
+}
+
 // An UnnamedFile is a regular file of a workspace that no longer has a name, but
 // stays on the disk because a program has it open.
 type UnnamedFile struct {
@@ -366,6 +381,19 @@ func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error
 	}
 	in, err = r.Incidents(ctx)
 	return in, err == nil, err
+}
+
+// ReadUsage returns the usage of b; ok is false if nothing counts it.
+func ReadUsage(ctx context.Context, b Box) (u Usage, ok bool, err error) {
+	m, ok := as[Meter](b)
+	if !ok {
+		return Usage{}, false, nil
+	}
+	u, err = m.Usage(ctx)
+	if errors.Is(err, sandbox.Unsupported) {
+		return Usage{}, false, nil
+	}
+	return u, err == nil, err
 }
 
 // ReadUnnamed returns the files without a name that b holds open in its workspace;

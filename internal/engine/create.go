@@ -18,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 )
 
 // Create makes a sandbox and returns when it runs. The error is of kind
@@ -177,7 +178,7 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	b.mu.Unlock()
 	ok := false
 	err = trace.Do(ctx, "record start", func(ctx context.Context) (err error) {
-		ok, err = e.store.StartedSandbox(ctx, b.id, rec.Ref, rec.Receipt, rec.Used)
+		ok, err = e.store.StartedSandbox(ctx, b.id, rec.Ref, rec.Receipt, rec.Used, usage.LabelOf(rec.Labels, e.opts.UsageLabel))
 		return err
 	})
 	if err == nil && !ok {

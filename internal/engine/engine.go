@@ -55,6 +55,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/account"
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
@@ -132,6 +133,7 @@ func New(opts Options) (*Engine, error) {
 		MaxTimeout: opts.MaxRunTimeout, Detached: opts.Detached,
 	})
 	e.images = e.newImages()
+	e.accounts = account.New(account.Options{Records: opts.Store, Log: opts.Log, Now: e.now})
 	e.mounts = mount.NewSet(ctx, mount.Options{
 		Keeper: opts.Workspaces, Records: opts.Store, Log: opts.Log, Now: e.now, Work: e.work, Closed: e.isClosed,
 		Quota: opts.WorkspaceQuota, PrincipalQuota: opts.PrincipalQuota, Max: opts.MaxWorkspaces, TTL: opts.WorkspaceTTL,

@@ -101,6 +101,10 @@ type Options struct {
 	// Connected is called with each connection of a sandbox after its end.
 	Connected func(p sandbox.Principal, id string, c sandbox.Connection) // default: none
 
+	// UsageLabel is the key of the label of sandboxes that usage is counted by; "" is
+	// none.
+	UsageLabel string
+
 	// Now is the clock for records. Timers use the clock of the Go runtime.
 	Now func() time.Time // default: time.Now
 

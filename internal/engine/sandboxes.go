@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/account"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -118,26 +119,29 @@ func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why verdict.R
 	if err := e.store.StoppingSandbox(ctx, rec.ID, why.Cause); err != nil {
 		return err
 	}
-	if err := e.discard(ctx, rec.Ref); err != nil {
-		return err
-	}
-	_, err := e.store.EndSandbox(ctx, rec.ID, why.Cause, e.now(), why.Verdict())
-	return err
-}
-
-// discard destroys a box for which this process has no handle.
-func (e *Engine) discard(ctx context.Context, ref string) error {
-	b, err := e.drv.Attach(ctx, ref)
-	if driver.IsGone(err) {
-		return e.drv.Discard(ctx, ref)
-	}
+	used, err := e.discard(ctx, rec.ID, rec.Ref)
 	if err != nil {
 		return err
 	}
-	if err := b.Destroy(ctx); err != nil && !driver.IsGone(err) {
-		return err
+	_, err = e.store.EndSandbox(ctx, rec.ID, why.Cause, e.now(), why.Verdict(), used)
+	return err
+}
+
+// discard destroys a box for which this process has no handle, and returns what the
+// box had used.
+func (e *Engine) discard(ctx context.Context, id, ref string) (store.Reading, error) {
+	b, err := e.drv.Attach(ctx, ref)
+	if driver.IsGone(err) {
+		return store.Reading{}, e.drv.Discard(ctx, ref)
 	}
-	return nil
+	if err != nil {
+		return store.Reading{}, err
+	}
+	used := e.accounts.Read(ctx, account.Box{ID: id, Box: b})
+	if err := b.Destroy(ctx); err != nil && !driver.IsGone(err) {
+		return used, err
+	}
+	return used, nil
 }
 
 // find returns a sandbox of p: the live sandbox if this process supervises it, and

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/account"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
@@ -32,6 +33,7 @@ type Engine struct {
 	mounts                *mount.Set
 	runs                  *run.Set
 	images                *images.Images
+	accounts              *account.Keeper
 	name                  string          // of drv
 	features              driver.Features // of drv
 	store                 *store.Store

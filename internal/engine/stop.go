@@ -99,12 +99,12 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 	for _, r := range runs {
 		r.Hurry()
 	}
-	b.traffic.Read(ctx)
 	if b.copy != nil {
 		why = b.endCopy(context.WithoutCancel(ctx), why)
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 		defer cancel()
 	}
+	used := b.e.accounts.Read(ctx, b.metered()) // also records the last connections
 	if err := b.drv.Destroy(ctx); err != nil && !driver.IsGone(err) {
 		return errors.Join(sandbox.Wrap(err, "destroy sandbox", b.id), noteErr)
 	}
@@ -117,7 +117,7 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	_, err := b.e.store.EndSandbox(ctx, b.id, why.Cause, b.e.now(), why.Verdict())
+	_, err := b.e.store.EndSandbox(ctx, b.id, why.Cause, b.e.now(), why.Verdict(), used)
 	if err != nil {
 		return errors.Join(err, noteErr)
 	}

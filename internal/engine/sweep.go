@@ -25,7 +25,8 @@ import (
 //   - a detached sandbox whose owner process is dead is taken over with its runs,
 //     if this engine is detached too; otherwise it is stopped if it has expired;
 //   - old records and logs are removed, and records of revoked tokens;
-//   - pulls of images that a killed process began are recorded as ended.
+//   - pulls of images that a killed process began are recorded as ended;
+//   - the usage of sandboxes and workspaces is counted.
 //
 // Sweep does not touch sandboxes of another live process.
 func (e *Engine) Sweep(ctx context.Context) error {
@@ -48,7 +49,8 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
 	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
-	return errors.Join(append(errs, <-live)...)
+	errs = append(errs, <-live, e.accounts.Sweep(ctx, e.metered()))
+	return errors.Join(errs...)
 }
 
 // sweepAtOnce is how many sandboxes a sweep checks at the same time. adoptWait

@@ -78,14 +78,15 @@ func (e *Engine) bury(ctx context.Context, rec store.Sandbox, cause string) erro
 		// Its box, if there is one, is now a stray: no live record names it.
 		return e.store.DeleteSandbox(ctx, rec.ID)
 	}
-	if err := e.discard(ctx, rec.Ref); err != nil {
+	used, err := e.discard(ctx, rec.ID, rec.Ref)
+	if err != nil {
 		return err
 	}
 	if rec.Workspace != "" && e.features.WorkspaceCopied {
 		cause += "; the workspace has what was copied before"
 	}
 	v := sandbox.Verdict{Code: sandbox.SandboxLost, Cause: cause, NextStep: "make a new sandbox and run it again"}
-	_, err := e.store.EndSandbox(ctx, rec.ID, cause, e.now(), v)
+	_, err = e.store.EndSandbox(ctx, rec.ID, cause, e.now(), v, used)
 	if err == nil {
 		e.log.Info("sandbox stopped", "sandbox", rec.ID, "cause", cause)
 	}

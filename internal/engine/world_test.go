@@ -40,7 +40,7 @@ func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
 type worldDriver struct{ w *world }
 
 func (d worldDriver) Info() driver.Info {
-	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Ports: true, Incidents: true, Detach: true, Lease: true}}
+	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Ports: true, Incidents: true, Usage: true, Detach: true, Lease: true}}
 }
 func (d worldDriver) Probe(context.Context) error { return nil }
 func (d worldDriver) Close() error                { return nil }
@@ -149,6 +149,7 @@ type worldBox struct {
 	leases    []driver.Lease
 	leaseless bool        // SetLease waits for the end of its context
 	space     *worldSpace // nil without a workspace
+	cpu       time.Duration
 }
 
 // die ends the guest and all processes.

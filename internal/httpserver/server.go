@@ -55,6 +55,8 @@ type Options struct {
 	Auth Verifier
 	// Files serves /files/ and /workspaces. Nil: these paths do not exist.
 	Files Files
+	// Usage serves /api/usage. Nil: this path does not exist.
+	Usage Usage
 	// Ports serves ports of sandboxes below /ports/. If PreviewDomain is not
 	// empty, it also serves them at hosts of the form PORT-SANDBOX.PreviewDomain.
 	// Nil: ports are not served.
@@ -243,6 +245,9 @@ func New(o Options) (*Server, error) {
 	if o.Files != nil {
 		mux.Handle(filesPath, g.checkHost(g.checkOrigin(http.HandlerFunc(s.serveFile))))
 		s.serveWorkspaces(mux, door)
+	}
+	if o.Usage != nil {
+		mux.Handle("GET "+usagePath, door(http.HandlerFunc(s.serveUsage), never))
 	}
 	if o.ServeMetrics {
 		mux.Handle("GET "+metricsPath, door(managersOnly(o.Metrics.Handler()), never))

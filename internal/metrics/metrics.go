@@ -33,6 +33,8 @@ type Set struct {
 	output, traffic *prometheus.CounterVec
 	evicted, lost   prometheus.Counter
 
+	metered []prometheus.Counter // by the order of usage.Amounts
+
 	startTime, claimTime, queueTime prometheus.Histogram
 	runTime, requestTime            *prometheus.HistogramVec
 }
@@ -84,6 +86,7 @@ func New(version, driver string) *Set {
 	s.registry.MustRegister(s.starts, s.refused, s.runs, s.output, s.connections, s.blocked, s.traffic, s.requests, s.evicted, s.lost,
 		s.startTime, s.claimTime, s.queueTime, s.runTime, s.requestTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.registerUsage()
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "glovebox_build_info", Help: "Always 1."}, []string{"version"})
 	info.WithLabelValues(version).Set(1)
 	s.registry.MustRegister(info)
@@ -100,7 +103,7 @@ func New(version, driver string) *Set {
 
 // Handler returns the handler that exposes the set.
 func (s *Set) Handler() http.Handler {
-	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, EnableOpenMetrics: true})
 }
 
 // SandboxStarted counts a request for a sandbox. If err is nil, it also records

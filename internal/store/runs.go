@@ -181,8 +181,8 @@ func (s *Store) InsertRun(ctx context.Context, r Run) error {
 	return sandbox.Wrap(err, "store run", r.ID)
 }
 
-// FinishRun records how a run ended, and the use of its sandbox. It reports
-// false, and leaves the run unchanged, if the run had ended before.
+// FinishRun records how a run ended, counts its usage, and records the use of its
+// sandbox. It reports false, and leaves the run unchanged, if the run had ended before.
 func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 	var exit sql.NullInt64
 	if r.ExitCode != nil {
@@ -213,7 +213,8 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 		return false, sandbox.Wrap(err, "store run", r.ID)
 	}
 	var finished bool
-	err = s.tx(ctx, func(tx *sql.Tx) error {
+	err = s.meter(ctx, func(m *metering) error {
+		tx := m.tx
 		res, err := tx.StmtContext(ctx, s.finishRun).ExecContext(ctx, micros(r.Ended), r.Verdict.Code, r.Verdict.Cause,
 			r.Verdict.NextStep, exit, r.Usage.CPUMillis, r.Usage.PeakMemoryBytes, r.StdoutBytes, r.StderrBytes, r.KeptBytes,
 			inContext, changes, network, service, r.ID)
@@ -226,9 +227,12 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 		}
 		finished = n == 1
 		_, err = tx.StmtContext(ctx, s.touch).ExecContext(ctx, micros(r.Ended), r.SandboxID)
-		return err
+		if err != nil || !finished {
+			return err
+		}
+		return m.ended(ctx, r.SandboxID, r.Started, r.Ended, r.Usage.CPUMillis)
 	})
-	return finished, sandbox.Wrap(err, "store run", r.ID)
+	return finished && err == nil, sandbox.Wrap(err, "store run", r.ID)
 }
 
 // Run returns the record of one run, or an error of kind NotFound.

@@ -81,16 +81,27 @@ func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
 	return sandbox.Wrap(err, "store sandbox", r.ID)
 }
 
-// StartedSandbox records that a starting sandbox runs. It reports false if the
-// sandbox is no longer starting.
-func (s *Store) StartedSandbox(ctx context.Context, id, ref string, receipt sandbox.Receipt, used time.Time) (bool, error) {
+// StartedSandbox records that a starting sandbox runs, and begins to count its usage
+// for a label. It reports false if the sandbox is no longer starting.
+func (s *Store) StartedSandbox(ctx context.Context, id, ref string, receipt sandbox.Receipt, used time.Time, label string) (bool, error) {
 	text, err := json.Marshal(receipt)
 	if err != nil {
 		return false, err
 	}
-	n, err := s.exec(ctx, `UPDATE sandboxes SET state = ?, ref = ?, receipt = ?, used_at = ? WHERE id = ? AND state = ?`,
-		sandbox.Running, ref, string(text), micros(used), id, sandbox.Starting)
-	return n == 1, sandbox.Wrap(err, "store sandbox", id)
+	var started bool
+	err = s.meter(ctx, func(m *metering) error {
+		r, err := m.tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, ref = ?, receipt = ?, used_at = ? WHERE id = ? AND state = ?`,
+			sandbox.Running, ref, string(text), micros(used), id, sandbox.Starting)
+		if err != nil {
+			return err
+		}
+		n, err := r.RowsAffected()
+		if started = n == 1; err != nil || !started {
+			return err
+		}
+		return m.begin(ctx, id, label)
+	})
+	return started && err == nil, sandbox.Wrap(err, "store sandbox", id)
 }
 
 // Sandbox returns the record of one sandbox, or an error of kind NotFound.
@@ -164,25 +175,67 @@ func (s *Store) StoppingSandbox(ctx context.Context, id, cause string) error {
 }
 
 // EndSandbox records that a sandbox stopped, and ends its running runs with the
-// verdict v. It reports false if the sandbox had ended before.
-func (s *Store) EndSandbox(ctx context.Context, id, cause string, at time.Time, v sandbox.Verdict) (bool, error) {
+// verdict v. It counts the last reading, whose SandboxID is not needed, and those runs.
+// It reports false if the sandbox had ended before.
+func (s *Store) EndSandbox(ctx context.Context, id, cause string, at time.Time, v sandbox.Verdict, last Reading) (bool, error) {
+	last.SandboxID = id
 	var ended bool
-	err := s.tx(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, cause = ?, ended_at = ? WHERE id = ? AND ended_at = 0`,
+	err := s.meter(ctx, func(m *metering) error {
+		if _, err := m.find(ctx, id); err != nil { // which makes a missing meter of a live sandbox
+			return err
+		}
+		r, err := m.tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, cause = ?, ended_at = ? WHERE id = ? AND ended_at = 0`,
 			sandbox.Stopped, cause, micros(at), id)
 		if err != nil {
 			return err
 		}
 		n, err := r.RowsAffected()
-		if err != nil {
+		if ended = n == 1; err != nil {
 			return err
 		}
-		ended = n == 1
-		_, err = tx.ExecContext(ctx, `UPDATE runs SET verdict = ?, cause = ?, next_step = ?, ended_at = max(?, started_at)
-			WHERE sandbox_id = ? AND ended_at = 0`, v.Code, v.Cause, v.NextStep, micros(at), id)
-		return err
+		if ended {
+			if err := m.read(ctx, last); err != nil {
+				return err
+			}
+		}
+		return m.endRuns(ctx, id, at, last.Until, v)
 	})
-	return ended, sandbox.Wrap(err, "store sandbox", id)
+	return ended && err == nil, sandbox.Wrap(err, "store sandbox", id)
+}
+
+// endRuns ends the running runs of a sandbox. Their time counts until the sandbox was
+// known to exist.
+func (m *metering) endRuns(ctx context.Context, id string, at, until time.Time, v sandbox.Verdict) error {
+	rows, err := m.tx.QueryContext(ctx, `SELECT started_at FROM runs WHERE sandbox_id = ? AND ended_at = 0`, id)
+	if err != nil {
+		return err
+	}
+	var begun []time.Time
+	for rows.Next() {
+		var t int64
+		if err := rows.Scan(&t); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		begun = append(begun, fromMicros(t))
+	}
+	if err := rows.Err(); err != nil || len(begun) == 0 {
+		return err
+	}
+	_, err = m.tx.ExecContext(ctx, `UPDATE runs SET verdict = ?, cause = ?, next_step = ?, ended_at = max(?, started_at)
+		WHERE sandbox_id = ? AND ended_at = 0`, v.Code, v.Cause, v.NextStep, micros(at), id)
+	if err != nil {
+		return err
+	}
+	for _, from := range begun {
+		to := until
+		if to.IsZero() || to.After(at) {
+			to = from
+		}
+		if err := m.ended(ctx, id, from, to, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // DeleteSandbox removes the record of a sandbox with the records of its runs.

@@ -42,7 +42,7 @@ func TestServicesMigration(t *testing.T) {
 	if d := cmp.Diff(r, got); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
-	if _, err := s.EndSandbox(ctx, "sbx", "", time.UnixMicro(3), sandbox.Verdict{Code: sandbox.SandboxLost}); err != nil {
+	if _, err := s.EndSandbox(ctx, "sbx", "", time.UnixMicro(3), sandbox.Verdict{Code: sandbox.SandboxLost}, Reading{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err = s.Run(ctx, "run_new"); err != nil || got.Service.State != sandbox.ServiceEnded || got.Service.Restarts != 2 {

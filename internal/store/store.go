@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 
 	"modernc.org/sqlite" // also the database/sql driver of that name
 )
@@ -55,6 +56,9 @@ type Options struct {
 	Dir string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Metered, if not nil, is called with the amounts that were counted, after they
+	// are recorded.
+	Metered func(usage.Amounts)
 	// Removal is the caller's right to remove Dir, or nil.
 	Removal *Removal
 }
@@ -71,6 +75,12 @@ type Store struct {
 	read  *sql.DB
 
 	insertRun, finishRun, touch, getRun *sql.Stmt
+
+	metered                                                           func(usage.Amounts)
+	getMeter, addMeter, putMeter, addHour, countHour, putHour, putDay *sql.Stmt
+	// beforeWrite is called before each write of a transaction that counts usage,
+	// before its commit, and after it. Tests kill the process there.
+	beforeWrite func()
 }
 
 // Open opens the database in opts.Dir, and creates or upgrades it first. The
@@ -81,7 +91,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Dir == "" {
 		return nil, sandbox.Errorf(sandbox.Invalid, "open store: the state directory is not set")
 	}
-	s := &Store{dir: opts.Dir, now: opts.Now}
+	s := &Store{dir: opts.Dir, now: opts.Now, metered: opts.Metered}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -165,6 +175,13 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 		{&s.finishRun, s.write, finishRunSQL},
 		{&s.touch, s.write, touchSQL},
 		{&s.getRun, s.read, selectRunSQL + ` WHERE id = ?`},
+		{&s.getMeter, s.write, selectMeterSQL},
+		{&s.addMeter, s.write, insertMeterSQL},
+		{&s.putMeter, s.write, updateMeterSQL},
+		{&s.addHour, s.write, addHourSQL},
+		{&s.countHour, s.write, countHourSQL},
+		{&s.putHour, s.write, putHourSQL},
+		{&s.putDay, s.write, putDaySQL},
 	} {
 		if *p.stmt, err = p.db.PrepareContext(ctx, p.text); err != nil {
 			return err

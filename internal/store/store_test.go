@@ -16,6 +16,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(meterEnv); dir != "" {
+		if err := meterChild(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if dir := os.Getenv(childEnv); dir != "" {
 		if err := child(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -87,10 +94,10 @@ func TestSandboxRoundTrip(t *testing.T) {
 
 	want.State, want.Ref, want.Used = sandbox.Running, "box-1", want.Used.Add(time.Second)
 	want.Receipt = sandbox.Receipt{{Name: sandbox.ControlMemory, Asked: "512 MiB", Value: "512 MiB", Mechanism: "m", Enforced: true}}
-	if ok, err := s.StartedSandbox(ctx, want.ID, want.Ref, want.Receipt, want.Used); err != nil || !ok {
+	if ok, err := s.StartedSandbox(ctx, want.ID, want.Ref, want.Receipt, want.Used, ""); err != nil || !ok {
 		t.Fatalf("StartedSandbox = %v, %v", ok, err)
 	}
-	if ok, err := s.StartedSandbox(ctx, want.ID, "x", nil, want.Used); err != nil || ok {
+	if ok, err := s.StartedSandbox(ctx, want.ID, "x", nil, want.Used, ""); err != nil || ok {
 		t.Fatalf("second StartedSandbox = %v, %v", ok, err)
 	}
 	check()
@@ -119,10 +126,10 @@ func TestSandboxRoundTrip(t *testing.T) {
 	check()
 
 	want.State, want.Cause, want.Ended = sandbox.Stopped, "done", want.Used.Add(time.Hour)
-	if ok, err := s.EndSandbox(ctx, want.ID, "done", want.Ended, sandbox.Verdict{}); err != nil || !ok {
+	if ok, err := s.EndSandbox(ctx, want.ID, "done", want.Ended, sandbox.Verdict{}, Reading{}); err != nil || !ok {
 		t.Fatalf("end = %v, %v", ok, err)
 	}
-	if ok, err := s.EndSandbox(ctx, want.ID, "again", want.Ended.Add(1), sandbox.Verdict{}); err != nil || ok {
+	if ok, err := s.EndSandbox(ctx, want.ID, "again", want.Ended.Add(1), sandbox.Verdict{}, Reading{}); err != nil || ok {
 		t.Fatalf("second end = %v, %v", ok, err)
 	}
 	check()
@@ -146,7 +153,7 @@ func TestSandboxesOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ended {
-			if _, err := s.EndSandbox(ctx, r.ID, "", base.Add(time.Hour), sandbox.Verdict{}); err != nil {
+			if _, err := s.EndSandbox(ctx, r.ID, "", base.Add(time.Hour), sandbox.Verdict{}, Reading{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -250,7 +257,7 @@ func TestEndSandboxEndsItsRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := sandbox.Verdict{Code: sandbox.SandboxLost, Cause: "gone"}
-	if _, err := s.EndSandbox(ctx, sb.ID, "gone", s.Now(), v); err != nil {
+	if _, err := s.EndSandbox(ctx, sb.ID, "gone", s.Now(), v, Reading{}); err != nil {
 		t.Fatal(err)
 	}
 	runs, err := s.Runs(ctx, sb.ID)

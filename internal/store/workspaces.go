@@ -55,8 +55,8 @@ func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make fu
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: you have %d workspaces, which is the maximum", count),
 				"delete a workspace that you do not need")
 		}
-		r, err = tx.ExecContext(ctx, `INSERT INTO workspaces (id, handle, principal, name, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (principal, name) DO NOTHING`, w.ID, w.Handle, w.Principal, w.Name, micros(w.Used), micros(w.Used))
+		r, err = tx.ExecContext(ctx, `INSERT INTO workspaces (id, handle, principal, name, created_at, used_at, counted_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (principal, name) DO NOTHING`, w.ID, w.Handle, w.Principal, w.Name, micros(w.Used), micros(w.Used), micros(w.Used))
 		if err != nil {
 			return err
 		}
@@ -122,15 +122,20 @@ func (s *Store) workspaces(ctx context.Context, where string, args ...any) ([]Wo
 }
 
 // TouchWorkspace records that a workspace was used, and its usage unless usage
-// is nil.
+// is nil. The size of before is counted until now.
 func (s *Store) TouchWorkspace(ctx context.Context, id string, used time.Time, usage *sandbox.WorkspaceUsage) error {
-	var err error
 	if usage == nil {
-		_, err = s.exec(ctx, `UPDATE workspaces SET used_at = max(used_at, ?) WHERE id = ?`, micros(used), id)
-	} else {
-		_, err = s.exec(ctx, `UPDATE workspaces SET used_at = max(used_at, ?), bytes = ?, files = ? WHERE id = ?`,
-			micros(used), usage.Bytes, usage.Files, id)
+		_, err := s.exec(ctx, `UPDATE workspaces SET used_at = max(used_at, ?) WHERE id = ?`, micros(used), id)
+		return sandbox.Wrap(err, "store workspace", "")
 	}
+	err := s.meter(ctx, func(m *metering) error {
+		if err := m.workspace(ctx, id, usage.Bytes); err != nil {
+			return err
+		}
+		_, err := m.tx.ExecContext(ctx, `UPDATE workspaces SET used_at = max(used_at, ?), bytes = ?, files = ? WHERE id = ?`,
+			micros(used), usage.Bytes, usage.Files, id)
+		return err
+	})
 	return sandbox.Wrap(err, "store workspace", "")
 }
 
@@ -152,8 +157,11 @@ func (s *Store) OtherWorkspaces(ctx context.Context, p sandbox.Principal, but []
 // use the workspace.
 func (s *Store) DeleteWorkspace(ctx context.Context, id string, t time.Time, remove func() error) (bool, error) {
 	var deleted bool
-	err := s.tx(ctx, func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `DELETE FROM workspaces AS w WHERE id = ? AND (? = 0 OR used_at < ?) AND `+unusedSQL,
+	err := s.meter(ctx, func(m *metering) error {
+		if err := m.workspace(ctx, id, anySize); err != nil {
+			return err
+		}
+		r, err := m.tx.ExecContext(ctx, `DELETE FROM workspaces AS w WHERE id = ? AND (? = 0 OR used_at < ?) AND `+unusedSQL,
 			id, micros(t), micros(t))
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ func testReceipt(t *testing.T, s *suite) {
 	t.Run("Processes", func(t *testing.T) { receiptProcesses(t, s) })
 	t.Run("Disk", func(t *testing.T) { receiptDisk(t, s) })
 	t.Run("Incidents", func(t *testing.T) { receiptIncidents(t, s) })
+	t.Run("Usage", func(t *testing.T) { receiptUsage(t, s) })
 }
 
 func pidText(pid uint32) string { return strconv.FormatUint(uint64(pid), 10) }
@@ -233,5 +234,38 @@ func receiptIncidents(t *testing.T, s *suite) {
 	}
 	if in, ok, err := driver.ReadIncidents(step(t), b.Box); ok && in.Alive {
 		t.Errorf("Incidents of a destroyed box says that its guest is alive: %+v, %v", in, err)
+	}
+}
+
+// receiptUsage: the host kernel counts the CPU time of programs. The driver need not
+// count it on each machine.
+func receiptUsage(t *testing.T, s *suite) {
+	st := s.open(t)
+	b := st.box(t)
+	before, ok, err := driver.ReadUsage(step(t), b.Box)
+	if !st.Info().Features.Usage {
+		if ok {
+			t.Errorf("Usage is not declared in Info, but answers %+v", before)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("Usage of a new box: %v", err)
+	}
+	if !ok {
+		t.Skip("this machine does not count the usage of boxes")
+	}
+	const burn = 300 * time.Millisecond
+	// The shell itself burns, so that the count of the guest is that of one process.
+	b.MustRun(t, Sh("while :; do set -- $(cat /proc/$$/stat); [ $((${14} + ${15})) -ge 30 ] && exit 0; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; done"))
+	after, ok, err := driver.ReadUsage(step(t), b.Box)
+	if used := after.CPU - before.CPU; err != nil || !ok || used < burn*8/10 {
+		t.Errorf("a program used %v of CPU time, but Usage grew by %v, to %v: %t, %v", burn, used, after.CPU, ok, err)
+	}
+	if err := b.Destroy(step(t)); err != nil {
+		t.Fatal(err)
+	}
+	if u, ok, err := driver.ReadUsage(step(t), b.Box); ok && u.CPU < after.CPU {
+		t.Errorf("Usage of a destroyed box: %v, %v", u, err)
 	}
 }

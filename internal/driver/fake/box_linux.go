@@ -49,8 +49,27 @@ var (
 	_ driver.Reporter = reporter{}
 )
 
+// A metered box also has the usage that the options return.
+type metered struct {
+	driver.Box
+	b *box
+}
+
+// Unwrap implements [driver.BoxWrapper].
+func (m metered) Unwrap() driver.Box { return m.Box }
+
+// Usage implements [driver.Meter].
+func (m metered) Usage(context.Context) (driver.Usage, error) { return m.b.d.opts.Usage(m.b.id), nil }
+
 // wrap gives b the optional interfaces that the options declare.
 func (d *Driver) wrap(b *box) driver.Box {
+	if d.opts.Usage != nil {
+		return metered{d.wrapLife(b), b}
+	}
+	return d.wrapLife(b)
+}
+
+func (d *Driver) wrapLife(b *box) driver.Box {
 	f := d.Info().Features
 	switch {
 	case f.Pause && f.Incidents:

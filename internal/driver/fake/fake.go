@@ -41,6 +41,10 @@ type Options struct {
 	// implement [driver.Reporter], and Info declares this. The driver sets Alive.
 	Incidents func(id string) driver.Incidents
 
+	// Usage, if not nil, returns the usage of all boxes. Boxes then implement
+	// [driver.Meter], and Info declares this.
+	Usage func(id string) driver.Usage
+
 	// Stderr receives the standard error of the helper processes, which write only
 	// errors. If it is nil, the output is discarded.
 	Stderr *os.File
@@ -71,6 +75,7 @@ func (o *Options) info() driver.Info {
 			Host:      true,
 			Pause:     !o.NoPause,
 			Incidents: o.Incidents != nil,
+			Usage:     o.Usage != nil,
 			Detach:    !o.NoDetach,
 			Workspace: !o.NoWorkspace,
 			Unnamed:   !o.NoWorkspace,

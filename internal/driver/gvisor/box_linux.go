@@ -172,6 +172,18 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 	return rep.Incidents, nil
 }
 
+// Usage implements [driver.Meter].
+func (b *box) Usage(ctx context.Context) (driver.Usage, error) {
+	rep, err := b.client.call(ctx, &message.Request{Op: message.OpUsage, Ref: b.ref})
+	if err != nil {
+		return driver.Usage{}, sandbox.Wrap(err, "read usage of box", b.ref)
+	}
+	if rep.Usage == nil {
+		return driver.Usage{}, sandbox.Errorf(sandbox.Unsupported, "read usage of box %s: it has no control group that counts its CPU time", b.ref)
+	}
+	return *rep.Usage, nil
+}
+
 // Traffic implements [driver.Networker].
 func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
 	rep, err := b.client.call(ctx, &message.Request{Op: message.OpTraffic, Ref: b.ref, After: after})

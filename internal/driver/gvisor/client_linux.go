@@ -252,6 +252,9 @@ func (c *client) exchange(ctx context.Context, p *supervisorProcess, req *messag
 		if req.Op == message.OpLease && rep.Version < message.VersionLease {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and ends none by itself")
 		}
+		if req.Op == message.OpUsage && rep.Version < message.VersionUsage {
+			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and counts no CPU time")
+		}
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}

@@ -76,7 +76,7 @@ func (d *Driver) Info() driver.Info {
 		Isolates: true,
 		Boundary: sandbox.BoundaryKernel,
 		Features: driver.Features{
-			Host: true, Pause: true, Incidents: true, Detach: true, Lease: true, Network: true,
+			Host: true, Pause: true, Incidents: true, Usage: true, Detach: true, Lease: true, Network: true,
 			Workspace: true, Unnamed: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true,
 		},
 	}

@@ -20,6 +20,8 @@ const (
 	CPU    = "cpu"
 	Memory = "memory"
 	PIDs   = "pids"
+	// CPUAcct only counts, and exists in version 1.
+	CPUAcct = "cpuacct"
 )
 
 // Limits are the limits of one box's group.
@@ -166,6 +168,33 @@ func (g *Group) Memory() (int64, error) {
 		return 0, err
 	}
 	return strconv.ParseInt(s, 10, 64)
+}
+
+// CPUTime returns the CPU time that the processes of the group have used. The error
+// wraps [fs.ErrNotExist] if the group does not count it.
+func (g *Group) CPUTime() (time.Duration, error) {
+	if g == nil {
+		return 0, fs.ErrNotExist
+	}
+	if !g.V2 {
+		s, err := g.read(CPUAcct, "cpuacct.usage")
+		if err != nil {
+			return 0, err
+		}
+		ns, err := strconv.ParseInt(s, 10, 64)
+		return time.Duration(ns), err
+	}
+	s, err := g.read(CPU, "cpu.stat")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(s) {
+		if text, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			us, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+			return time.Duration(us) * time.Microsecond, err
+		}
+	}
+	return 0, fs.ErrNotExist
 }
 
 // MemoryKills returns the number of OOM kills of the host kernel in the group.

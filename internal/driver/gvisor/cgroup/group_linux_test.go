@@ -1,6 +1,8 @@
 package cgroup
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -128,5 +130,29 @@ func TestCgroupReadBack(t *testing.T) {
 	write("memory.events", "low 0\nhigh 0\nmax 31\noom 4\noom_kill 3\noom_group_kill 1\n")
 	if n, err := g.MemoryKills(); n != 3 || err != nil {
 		t.Errorf("memoryKills() = %d, %v; want 3", n, err)
+	}
+}
+
+func TestCPUTime(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "cpuacct.usage": "2000000\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		g    *Group
+		want time.Duration
+	}{
+		"Version2":      {&Group{V2: true, Dirs: map[string]string{CPU: dir}}, 1500 * time.Microsecond},
+		"Version1":      {&Group{Dirs: map[string]string{CPUAcct: dir}}, 2 * time.Millisecond},
+		"OfBefore":      {&Group{Dirs: map[string]string{CPU: dir}}, 0},
+		"NotThere":      {&Group{V2: true, Dirs: map[string]string{CPU: filepath.Join(dir, "gone")}}, 0},
+		"WithoutAGroup": {nil, 0},
+	} {
+		got, err := c.g.CPUTime()
+		if got != c.want || (err != nil) != (c.want == 0) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }

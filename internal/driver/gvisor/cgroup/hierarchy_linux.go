@@ -93,7 +93,7 @@ func findV1(mountinfo, own string) *Hierarchies {
 	for _, m := range mountsOf(mountinfo, "cgroup") {
 		for option := range strings.SplitSeq(m.options, ",") {
 			switch option {
-			case CPU, Memory, PIDs:
+			case CPU, Memory, PIDs, CPUAcct:
 				if dir := m.below(ownGroup(own, option)); unix.Access(dir, unix.W_OK) == nil {
 					c.base[option] = dir
 				}

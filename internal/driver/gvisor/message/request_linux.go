@@ -65,14 +65,16 @@ const (
 	OpAuthority  = "authority"
 	OpWatch      = "watch" // carries the box's memory file
 	OpLease      = "lease" // since VersionLease
+	OpUsage      = "usage" // since VersionUsage
 )
 
 // Version is the version of these messages that a supervisor of this program
 // understands; its replies carry it. Replies of earlier supervisors have no version,
 // which decodes as 0.
 const (
-	Version      = VersionLease
+	Version      = VersionUsage
 	VersionLease = 1
+	VersionUsage = 2
 )
 
 // Reply is the supervisor's answer.
@@ -83,6 +85,7 @@ type Reply struct {
 	Sentry    int              `json:"sentry,omitempty"` // process ID, for requests that need it
 	Workspace string           `json:"workspace,omitempty"`
 	Incidents driver.Incidents `json:"incidents"`
+	Usage     *driver.Usage    `json:"usage,omitempty"` // nil if nothing counts it
 	Refs      []string         `json:"refs,omitempty"`
 	Traffic   *sandbox.Traffic `json:"traffic,omitempty"`
 	Authority []byte           `json:"authority,omitempty"`

@@ -149,6 +149,18 @@ func (b *box) incidents() (driver.Incidents, error) {
 	return in, nil
 }
 
+// usage returns what the box has used, or nil if its control group does not count it.
+func (b *box) usage() (*driver.Usage, error) {
+	cpu, err := b.record.Cgroup.CPUTime()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read CPU time: %w", err)
+	}
+	return &driver.Usage{CPU: cpu}, nil
+}
+
 // report returns the supervisor's data about the box.
 func (b *box) report(ctx context.Context) (*message.Report, error) {
 	if !b.alive() {

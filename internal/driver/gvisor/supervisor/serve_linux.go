@@ -183,6 +183,8 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		rep.Report, err = b.report(ctx)
 	case message.OpIncidents:
 		rep.Incidents, err = b.incidents()
+	case message.OpUsage:
+		rep.Usage, err = b.usage()
 	case message.OpUnnamed:
 		rep.Sentry, rep.Workspace = b.sentry(), b.record.Spec.Workspace
 	case message.OpTraffic:
