@@ -32,19 +32,9 @@ func (e *Engine) Contexts(ctx context.Context, p sandbox.Principal, sandboxID st
 		if !ok {
 			continue // the guest's, of a client that spoke to it directly
 		}
-		list = append(list, sandbox.Context{Name: name, Language: e.ofKernel(c.Language), Version: c.Version, Busy: c.Busy, Runs: c.Runs})
+		list = append(list, sandbox.Context{Name: name, Language: e.opts.Runners.OfKernel(c.Language), Version: c.Version, Busy: c.Busy, Runs: c.Runs})
 	}
 	return list, nil
-}
-
-// ofKernel returns the language whose runner has that kernel.
-func (e *Engine) ofKernel(name string) string {
-	for _, r := range e.opts.Runners {
-		if r.Kernel == name {
-			return r.Language
-		}
-	}
-	return name
 }
 
 // RemoveContext kills a context's interpreter, all processes that it started,

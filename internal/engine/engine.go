@@ -140,6 +140,7 @@ func New(opts Options) (*Engine, error) {
 		Driver: info.Name, Copied: info.Features.WorkspaceCopied, EndTimeout: opts.endCopyTimeout, Root: logs, States: opts.Detached,
 		EndWait: run.KillTimeout + run.InterruptGrace + run.EndTimeout,
 	})
+	e.Handles = e.mounts.Handles()
 	return e, nil
 }
 

@@ -25,6 +25,9 @@ import (
 
 // An Engine makes and supervises sandboxes.
 type Engine struct {
+	// Handles has the methods for workspaces that a URL names.
+	mount.Handles
+
 	opts  Options
 	rules request.Rules
 	drv   driver.Driver

@@ -10,7 +10,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
 // Workspaces returns the workspaces of p, with their usage when they were last
@@ -89,25 +88,8 @@ func (e *Engine) withWorkspace(ctx context.Context, p sandbox.Principal, name, o
 // ExportWorkspace writes a workspace to w as a tar archive. A sparse file
 // counts with its full size.
 func (e *Engine) ExportWorkspace(ctx context.Context, p sandbox.Principal, name string, w io.Writer) error {
-	return e.withWorkspace(ctx, p, name, opExport, func(m *mount.Mount) error { return m.Export(ctx, w) })
+	return e.withWorkspace(ctx, p, name, mount.OpExport, func(m *mount.Mount) error { return m.Export(ctx, w) })
 }
-
-// ExportArchive is like ExportWorkspace, for the workspace with that handle.
-// The caller must have checked the right to it.
-func (e *Engine) ExportArchive(ctx context.Context, handle string, w io.Writer) error {
-	m, err := e.mounts.ByID(ctx, handle)
-	if err != nil {
-		return sandbox.Wrap(err, opExport, "")
-	}
-	defer m.Release()
-	return sandbox.Wrap(m.Export(ctx, w), opExport, "")
-}
-
-// Names of operations, for errors.
-const (
-	opExport = "export workspace"
-	opImport = "import workspace"
-)
 
 // ImportWorkspace unpacks a tar archive, which may be compressed by gzip, into
 // a workspace of p. It creates a missing workspace. It unpacks all files of the
@@ -117,7 +99,7 @@ func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name 
 	fresh := errors.Is(err, sandbox.NotFound)
 	m, err := e.mounts.Mount(ctx, p, name, true)
 	if err != nil {
-		return sandbox.Wrap(err, opImport, "")
+		return sandbox.Wrap(err, mount.OpImport, "")
 	}
 	err = m.Import(ctx, r)
 	m.Release()
@@ -127,77 +109,11 @@ func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name 
 			err = errors.Join(err, rerr)
 		}
 	}
-	return sandbox.Wrap(err, opImport, "")
-}
-
-// ImportArchive is like ImportWorkspace, for the existing workspace with that
-// handle. The caller must have checked the right to it.
-func (e *Engine) ImportArchive(ctx context.Context, handle string, r io.Reader) error {
-	m, err := e.mounts.ByID(ctx, handle)
-	if err != nil {
-		return sandbox.Wrap(err, opImport, "")
-	}
-	defer m.Release()
-	return sandbox.Wrap(m.Import(ctx, r), opImport, "")
+	return sandbox.Wrap(err, mount.OpImport, "")
 }
 
 // An OpenFile is a file of a workspace that is open for reading.
-type OpenFile struct {
-	*workspace.File
-	release func()
-}
-
-// Close closes the file.
-func (f *OpenFile) Close() error {
-	defer f.release()
-	return f.File.Close()
-}
-
-// OpenFile opens a file of the workspace with that ID or handle, of any
-// principal. The caller must have checked the right to it. The file can be read
-// until ctx ends; the caller must close it.
-func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFile, error) {
-	const op = "open file"
-	m, err := e.mounts.ByID(ctx, idOrHandle)
-	if err != nil {
-		return nil, sandbox.Wrap(err, op, "")
-	}
-	f, err := m.Read(ctx, name)
-	if err != nil {
-		m.Release()
-		return nil, sandbox.Wrap(err, op, "")
-	}
-	return &OpenFile{File: f, release: m.Release}, nil
-}
-
-// WorkspaceOwner returns the principal that owns the workspace with that ID or
-// handle. The error is of kind NotFound if there is none.
-func (e *Engine) WorkspaceOwner(ctx context.Context, idOrHandle string) (sandbox.Principal, error) {
-	if rec, err := e.store.Workspace(ctx, idOrHandle); err == nil {
-		return rec.Principal, nil
-	}
-	m, err := e.mounts.ByID(ctx, idOrHandle) // a conversation's directory may have no record
-	if err != nil {
-		return "", sandbox.Wrap(err, "find workspace", "")
-	}
-	defer m.Release()
-	return m.Record().Principal, nil
-}
-
-// PutFile writes all of r to a file of the workspace with that ID or handle, by
-// an atomic rename at the end. It returns the number of bytes. The caller must
-// have checked the right to write. size is the number of bytes to come, or -1
-// if that is unknown.
-func (e *Engine) PutFile(ctx context.Context, idOrHandle, name string, r io.Reader, size int64) (int64, error) {
-	const op = "write file"
-	m, err := e.mounts.ByID(ctx, idOrHandle)
-	if err != nil {
-		return 0, sandbox.Wrap(err, op, "")
-	}
-	defer m.Release()
-	n, err := m.Put(ctx, name, r, size)
-	return n, sandbox.Wrap(err, op, "")
-}
+type OpenFile = mount.OpenFile
 
 // WorkspaceOf returns the ID and the handle of a workspace of p, for URLs. The
 // error is of kind NotFound if there is none.
@@ -268,11 +184,4 @@ func (e *Engine) WorkspaceURL(ctx context.Context, p sandbox.Principal, workspac
 		return "", err
 	}
 	return e.filesAt(id), nil
-}
-
-// Volume opens the workspace with that ID or handle, of any principal, for access to
-// its files. The caller must have checked the right to it, and calls Release.
-func (e *Engine) Volume(ctx context.Context, idOrHandle string) (*mount.Mount, error) {
-	m, err := e.mounts.ByID(ctx, idOrHandle)
-	return m, sandbox.Wrap(err, "open volume", "")
 }

@@ -103,6 +103,17 @@ func shebang(code string) string {
 	return strings.TrimRight(path.Base(words[0]), "0123456789.")
 }
 
+// OfKernel returns the language whose runner has that kernel, or the name of the kernel
+// if there is none.
+func (t Table) OfKernel(name string) string {
+	for _, r := range t {
+		if r.Kernel == name {
+			return r.Language
+		}
+	}
+	return name
+}
+
 // LoadDir returns the table with the runners of a directory added. It reads the
 // files with the ending .yaml or .yml, in the order of their names. An error is
 // of kind Invalid, and names the file and the fault in it.
