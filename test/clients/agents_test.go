@@ -28,6 +28,9 @@ type conditions struct {
 	home, model string
 	url, token  string // of the server over HTTP; empty for stdio
 	seconds     string // after which the client gives up a call; empty for its default
+	// interrupt, if not nil, is called before the client starts. It may interrupt the
+	// client, as its user would, and returns a function that waits for that.
+	interrupt func(m *model, client func() error) (wait func())
 }
 
 // agents are the programs that a person uses.

@@ -36,11 +36,19 @@ func TestClients(t *testing.T) {
 				version := needModule(t, c.module)
 				talk := converse(t, binary, c, conditions{}, conversation())
 				checkConversation(t, talk)
-				late := converse(t, binary, c, conditions{url: url, token: token, seconds: "25"}, interruption())
+				w := newWire(t, url)
+				late := converse(t, binary, c, conditions{url: w.url, token: token, seconds: "25"}, timeout())
+				after := "not tried"
+				if c.install != "" {
+					after = interrupted(t, binary, c, url, token)
+				}
 				if !t.Failed() {
 					mu.Lock()
 					defer mu.Unlock()
-					rows = append(rows, newRow(t, c, version, talk, late))
+					r := newRow(t, c, version, talk, late)
+					r["signal of a timeout"], r["interrupt by its user"] = w.sent(), after
+					rows = append(rows, r)
+					t.Log("\n" + formatTable([]row{r}))
 				}
 			})
 		}
@@ -90,12 +98,16 @@ func converse(t *testing.T, binary string, c client, where conditions, steps []s
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
+	if where.interrupt != nil {
+		wait := where.interrupt(m, func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) })
+		defer wait()
+	}
 	out, err := cmd.CombinedOutput()
-	if err != nil {
+	if err != nil && where.interrupt == nil {
 		t.Errorf("%s: %v", c.title, err)
 	}
 	serversEnd(t, where.home)
-	if len(m.results) != len(steps) || len(m.faults) > 0 {
+	if where.interrupt == nil && len(m.results) != len(steps) || len(m.faults) > 0 {
 		t.Errorf("%d of %d calls of the script were made", len(m.results), len(steps))
 	}
 	if t.Failed() {

@@ -48,14 +48,17 @@ func conversation() []step {
 		}},
 		{"file in", "write_file", inSandbox(map[string]any{"path": "notes/a.txt", "content": "from the model\n"})},
 		{"file out", "read_file", inSandbox(map[string]any{"path": "notes/a.txt"})},
+		{"file made", "run_command", func(*model) map[string]any {
+			return map[string]any{"command": "echo a,b >report.csv", "workspace": "files"} // changes are seen in workspaces
+		}},
 	}
 }
 
 // counted is the number of calls whose characters are counted.
 const counted = 5
 
-// interruption is the script of a call that takes longer than the client waits.
-func interruption() []step {
+// timeout is the script of a call that takes longer than the client waits.
+func timeout() []step {
 	return []step{
 		{"sandbox", "run_command", func(*model) map[string]any { return map[string]any{"command": "echo ready"} }},
 		{"too long", "run_command", func(m *model) map[string]any {
@@ -106,6 +109,7 @@ var must = []struct {
 	{"running", []string{"run_", "running", "begun", "get_run"}},
 	{"finished", []string{"got-hello", "ok"}},
 	{"file out", []string{"from the model"}},
+	{"file made", []string{"report.csv"}},
 }
 
 // checkConversation reports everything that each client must show its model.

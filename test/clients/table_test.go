@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,10 @@ var columns = []column{
 	{name: "JSON"},
 	{name: "picture", ranks: []string{"no", "base64 text", "yes"}},
 	{name: "picture of a failed run", ranks: []string{"no", "base64 text", "yes"}},
+	{name: "links to files", ranks: []string{"no", "yes"}},
+	{name: "signal of a timeout"},
 	{name: "timeout in the client", ranks: []string{"the run ends", "the run goes on"}},
+	{name: "interrupt by its user", ranks: []string{"the run goes on", "the run ends"}},
 	{name: "characters", number: true},
 }
 
@@ -62,6 +66,7 @@ func newRow(t *testing.T, c client, version string, talk, late *model) row {
 		"JSON":                    yes(strings.Contains(talk.of("state").text, `"status"`)),
 		"picture":                 pictureCell(talk.of("plot")),
 		"picture of a failed run": pictureCell(talk.of("plot of a failed run")),
+		"links to files":          yes(fileLink.MatchString(talk.of("file made").text)),
 		"characters":              strconv.Itoa(total),
 	}
 	if talk.deferred {
@@ -77,6 +82,9 @@ func newRow(t *testing.T, c client, version string, talk, late *model) row {
 	}
 	return r
 }
+
+// fileLink is the URI of the file that the conversation makes.
+var fileLink = regexp.MustCompile(`sandbox://sbx_[a-z2-7]{26}/files/data/report\.csv`)
 
 // of returns the result of a step that was made.
 func (m *model) of(name string) seen {
@@ -201,7 +209,8 @@ func parseTable(text string) []row {
 // TestTable writes a table, reads it again and finds the cells that are worse.
 func TestTable(t *testing.T) {
 	good := row{"client": "A", "version": "1.2", "API of its model": "x", "definitions of tools": "at once", "text": "yes", "JSON": "no",
-		"picture": "yes", "picture of a failed run": "base64 text", "timeout in the client": "the run goes on", "characters": "1000"}
+		"picture": "yes", "picture of a failed run": "base64 text", "links to files": "yes", "signal of a timeout": "nothing",
+		"timeout in the client": "the run goes on", "interrupt by its user": "not tried", "characters": "1000"}
 	rows := parseTable(formatTable([]row{good, {"client": "B"}}))
 	if len(rows) != 2 || rows[1]["client"] != "B" {
 		t.Fatalf("read %v", rows)
@@ -225,6 +234,9 @@ func TestTable(t *testing.T) {
 		{with("picture", "base64 text"), true},
 		{with("picture", "something else"), true},
 		{with("timeout in the client", "the run ends"), true},
+		{with("links to files", "no"), true},
+		{with("signal of a timeout", "closes the request"), false},
+		{with("interrupt by its user", "the run ends"), false},
 		{with("characters", "1050"), false},
 		{with("characters", "1051"), true},
 		{with("characters", "many"), true},
