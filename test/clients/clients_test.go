@@ -212,7 +212,7 @@ func required(component string) bool {
 
 // serve starts a server over HTTP until the end of the test, and returns its URL
 // and a token.
-func serve(t *testing.T, binary string) (url, token string) {
+func serve(t *testing.T, binary string, flags ...string) (url, token string) {
 	t.Helper()
 	env := append(os.Environ(), "GLOVEBOX_STATE_DIR="+newHome(t), "GLOVEBOX_DRIVER=gvisor", "NO_COLOR=1")
 	create := exec.CommandContext(t.Context(), binary, "token", "create", "clients")
@@ -221,7 +221,7 @@ func serve(t *testing.T, binary string) (url, token string) {
 	if err != nil {
 		t.Fatalf("token create: %v", err)
 	}
-	server := exec.Command(binary, "serve", "--listen", "127.0.0.1:0")
+	server := exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...)
 	server.Env = env
 	stderr, err := server.StderrPipe()
 	if err != nil {
