@@ -95,6 +95,12 @@ func clientTable() string {
 		if c.ErrorsLosePictures {
 			differs = append(differs, "a run that failed and has pictures is no `isError`")
 		}
+		if c.ClosesToCancel {
+			differs = append(differs, "a closed request ends the run")
+		}
+		if c.LinksAsText {
+			differs = append(differs, "gets links to resources as text")
+		}
 		fmt.Fprintf(&b, "| `%s` | %.0f s | %s | %s: %s |\n", c.Name, c.Wait(false).Seconds(), strings.Join(differs, "; "), c.Date, c.Evidence)
 	}
 	return b.String()
