@@ -3,8 +3,9 @@
 # newest Node that kernels are for, and Bun, below .cache/interpreters; without
 # npm they are tested with the Node that is here. Where root may, the oldest and
 # the newest Python that Debian has, likewise, and Debian's numpy, pandas,
-# matplotlib, pip, IPython and R: where not, those tests are skipped, or fail if
-# GLOVEBOX_REQUIRE names interpreters, pandas, pip, ipython or Rscript.
+# matplotlib, pip, IPython, R and JDK: where not, those tests are skipped, or fail if
+# GLOVEBOX_REQUIRE names interpreters, pandas, pip, ipython, Rscript, java or
+# javac.
 set -euo pipefail
 
 cache=$(cd "$(dirname "$0")/.." && pwd)/.cache/interpreters
@@ -21,4 +22,4 @@ fi
 "$(dirname "$0")/pythons.sh" || echo "interpreters: no Python from Debian; going on without"
 "$(dirname "$0")/tools.sh" python3:numpy=python3-numpy python3:pandas=python3-pandas \
 	python3:matplotlib=python3-matplotlib python3:pip=python3-pip \
-	python3:IPython=python3-ipython Rscript=r-base-core
+	python3:IPython=python3-ipython Rscript=r-base-core javac=default-jdk-headless

@@ -41,8 +41,8 @@ const DefaultGrace = 3 * time.Second
 
 // A ContextRequest makes a context. E2B's request has Language and Cwd.
 type ContextRequest struct {
-	// Language is python, javascript, typescript, bash, sh or r, or a usual
-	// alias; python if empty.
+	// Language is python, javascript, typescript, bash, sh, r or java, or a usual
+	// alias; python if empty. It can also be ipython: IPython's shell for Python.
 	Language string `json:"language,omitempty"`
 	Cwd      string `json:"cwd,omitempty"`
 	// ID names the context and must not be in use. If it is empty, the guest

@@ -9,8 +9,9 @@
 // with these descriptors. 0 is /dev/null. 1 and 2 are pipes that the guest
 // reads. 3 is a pipe of requests. 4 is a socket of messages (SOCK_SEQPACKET) for
 // events. A shell has two more: 5 is a file with the code of a run, 6 is a pipe
-// of input. The pipe of requests begins with the kernel itself, Python's in
-// pieces. So no part of the kernel is in the sandbox's file system.
+// of input. Java has a file in memory with its kernel as 5, which its launcher
+// compiles. For others the pipe of requests begins with the kernel itself,
+// Python's in pieces. So no part of the kernel is in the sandbox's file system.
 //
 // # Requests
 //

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -64,9 +65,22 @@ func newFieldsKernel(t *testing.T, name string) *fieldsKernel {
 	}
 	cmd := exec.Command(command, p.Args(command)...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "KERNEL_TEST=of the context")
+	// A sandbox bounds its memory, a test does not.
+	cmd.Env = append(os.Environ(), "JDK_JAVA_OPTIONS=-Xmx256m", "LC_ALL=C.UTF-8", "KERNEL_TEST=of the context")
 	cmd.Stdout, cmd.Stderr = &locked{k, &k.stdout}, &locked{k, &k.stderr}
 	cmd.ExtraFiles = []*os.File{theirs, theirEvents}
+	if p.Source != "" {
+		name := filepath.Join(t.TempDir(), "source")
+		if err := os.WriteFile(name, []byte(p.Source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -347,4 +361,78 @@ func TestR(t *testing.T) {
 		}
 	}
 	k.same("after plots", k.code("1", "ok").main, "[1] 1")
+}
+
+func TestJava(t *testing.T) {
+	t.Parallel()
+	k := newFieldsKernel(t, "java")
+	out := k.code("int x = 41;\nSystem.out.println(\"Hello, World!\");", "ok")
+	k.same("stdout", out.stdout, "Hello, World!\n")
+	k.same("value", out.main, "")
+	out = k.code("System.err.println(\"to stderr\");\nx + 1", "ok")
+	k.same("stderr", out.stderr, "to stderr\n")
+	k.same("value", out.main, "42")
+	k.same("a value with a semicolon", k.code("x + 1;", "ok").main, "")
+	k.same("a string", k.code("\"ü\\u0001\" + List.of(1, 2).stream().map(n -> n * 2).collect(Collectors.toList())", "ok").main, `"ü`+"\\001"+`[2, 4]"`)
+	k.same("nothing", k.code("", "ok").main, "")
+	if n := len(k.code("\"a\".repeat(200000)", "ok").main); n != 200002 {
+		t.Errorf("a long value has %d characters", n)
+	}
+
+	out = k.code("int half(int n) {\n    return n / 0;\n}\n\nhalf(3)", "error")
+	if out.err == nil || out.err.Name != "java.lang.ArithmeticException" || out.err.Value != "/ by zero" || out.err.Line != 2 || out.err.Text != "    return n / 0;" {
+		t.Errorf("error is %+v", out.err)
+	} else {
+		k.same("traceback", out.err.Traceback, "java.lang.ArithmeticException: / by zero\n\tat half (line 2)\n\tat (line 5)")
+	}
+	out = k.code("int y = 1; int z = y +\n    nothing;", "error")
+	if out.err == nil || out.err.Name != "CompileError" || out.err.Line != 2 || !strings.Contains(out.err.Value, "cannot find symbol") {
+		t.Errorf("error of the compiler is %+v", out.err)
+	}
+	if out = k.code("int f() {\n", "error"); out.err == nil || out.err.Name != "CompileError" {
+		t.Errorf("error of an incomplete cell is %+v", out.err)
+	}
+	out = k.code("throw new IllegalStateException(\"outer\", new java.io.IOException(\"inner\"));", "error")
+	if out.err == nil || out.err.Value != "outer" || !strings.Contains(out.err.Traceback, "Caused by: java.io.IOException: inner") {
+		t.Errorf("error with a cause is %+v", out.err)
+	}
+	if out = k.code("int g() { return later(); }", "ok"); !strings.Contains(out.stderr, "later()") {
+		t.Errorf("a method that needs another one: %q", out.stderr)
+	}
+	k.same("once it is declared", k.code("int later() { return 5; }\ng()", "ok").main, "5")
+
+	read := `System.getenv("RUN") + System.getenv("KERNEL_TEST")`
+	k.same("environment", k.run(Run{Code: read, Env: map[string]string{"RUN": "of it "}}, "").main, `"of it of the context"`)
+	k.same("environment of the next run", k.code(read, "ok").main, `"nullof the context"`)
+	k.run(Run{Code: "", Base: map[string]string{"RUN": "stays "}}, "")
+	k.same("environment from a run on", k.code(read, "ok").main, `"stays of the context"`)
+
+	out = k.run(Run{Code: "new Scanner(System.in).nextLine().toUpperCase()"}, "", "Ada\n")
+	k.same("input", out.main, `"ADA"`)
+	k.same("prompts", strings.Join(out.prompts, "|"), "")
+	if out = k.code("System.in.read()", "error"); out.err == nil || !strings.Contains(out.err.Value, "nobody can answer") {
+		t.Errorf("input in a run without: %+v", out.err)
+	}
+	for _, loop := range []string{"while (true) { x++; }", "Thread.sleep(100000);"} {
+		out = k.run(Run{Code: "System.out.println(\"begun\");\n" + loop}, "begun")
+		if out.status != "interrupted" || out.err == nil {
+			t.Errorf("an interrupt gave %+v, %+v", out, out.err)
+		}
+	}
+	out = k.code("long[][] all = new long[1 << 20][]; for (int i = 0; i < all.length; i++) all[i] = new long[1 << 24];", "error")
+	if out.err == nil || out.err.Name != "java.lang.OutOfMemoryError" {
+		t.Errorf("a full heap: %+v", out.err)
+	}
+	k.code("all = null;", "ok")
+	// A program is run.
+	out = k.code("import java.util.*;\n\npublic class Any {\n    public static void main(String[] args) {\n        System.out.println(\"main \" + args.length);\n        throw new RuntimeException(\"no\");\n    }\n}", "error")
+	k.same("stdout of a program", out.stdout, "main 0\n")
+	if out.err == nil || out.err.Line != 6 {
+		t.Errorf("error of a program is %+v", out.err)
+	}
+	k.same("a class without main", k.code("class Some { int n = 3; }", "ok").stdout, "")
+	k.same("its use", k.code("new Some().n", "ok").main, "3")
+	// Code that breaks what is the kernel's.
+	k.code("System.setOut(null); System.setIn(null); class String {}", "ok")
+	k.same("after it", k.code("System.out.println(5);", "ok").stdout, "5\n")
 }

@@ -28,6 +28,8 @@ type Program struct {
 	// come on a pipe. It opens both pipes by their paths in /proc, so its user
 	// must own them. See [Next].
 	Fields bool
+	// Source, if not empty, is the kernel as a file, which is descriptor 5.
+	Source string
 }
 
 // Moves reports whether the interpreter can still change its directory and its
@@ -50,7 +52,11 @@ func Find(name string) (Program, bool) {
 	if !ok || l.Context == nil {
 		return Program{}, false
 	}
-	return Program{Name: kernel, Language: l.Name, Commands: l.Context.Programs, Shell: l.Context.Shell, Fields: l.Context.Fields}, true
+	p := Program{Name: kernel, Language: l.Name, Commands: l.Context.Programs, Shell: l.Context.Shell, Fields: l.Context.Fields}
+	if l.Context.Source {
+		p.Source = javaKernel
+	}
+	return p, true
 }
 
 //go:embed python/boot.py
@@ -89,6 +95,9 @@ var javascriptKernel string
 //go:embed javascript/transform.js
 var javascriptTransform string
 
+//go:embed java/Kernel.java
+var javaKernel string
+
 //go:embed r/boot.R
 var rBoot string
 
@@ -97,6 +106,18 @@ var rKernel string
 
 //go:embed shell/kernel.sh
 var shellKernel string
+
+// javaArgs have the launcher compile the kernel in memory. The heap is bounded by
+// half of the memory that the sandbox has; the compiler and the classes take as
+// much again. A quick start is worth more to cells than the second compiler, and
+// one collector's thread suffices. The environment of a process is not to be
+// changed in Java, so the kernel opens the map of it.
+var javaArgs = []string{
+	"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxRAMPercentage=50", "-Xshare:auto",
+	"-Dfile.encoding=UTF-8", "-Djava.awt.headless=true",
+	"--add-opens", "java.base/java.util=ALL-UNNAMED",
+	"--add-modules", "jdk.jshell", "--source", "11", "/proc/self/fd/5",
+}
 
 // Args returns the arguments with which command, one of Commands, starts the
 // kernel.
@@ -112,6 +133,8 @@ func (p Program) Args(command string) []string {
 		return []string{"-e", javascriptBoot}
 	case language.R:
 		return []string{"-e", strings.TrimSpace(rBoot)}
+	case language.Java:
+		return javaArgs
 	case language.Bash:
 		// The shell reads its requests as a script from descriptor 0. Programs
 		// of the user never inherit that descriptor.

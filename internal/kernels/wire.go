@@ -40,7 +40,7 @@ func (p Program) Start(command string, init Init) []byte {
 		return p.shell(command, init.Key, true)
 	}
 	if p.Fields {
-		source := map[string]string{language.R: rKernel}[p.Language] // Java gets it by Args
+		source := map[string]string{language.R: rKernel}[p.Language] // Java reads it from a file
 		var b []byte
 		if source != "" {
 			b = fmt.Appendf(b, "%08d%s", len(source), source)

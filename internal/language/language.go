@@ -10,6 +10,7 @@ const (
 	Bash       = "bash"
 	Sh         = "sh"
 	R          = "r"
+	Java       = "java"
 )
 
 // IPython is the name of the kernel by which IPython runs the code of a context
@@ -75,6 +76,9 @@ type Context struct {
 	Shell bool
 	// Fields is set for an interpreter without JSON: see package kernels.
 	Fields bool
+	// Source is set for an interpreter that reads its kernel from a file: see
+	// package kernels.
+	Source bool
 	// Others are the names of further kernels of the language. A runner selects
 	// one; see package kernels.
 	Others []string

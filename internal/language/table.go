@@ -121,7 +121,8 @@ func All() []Language {
 			Image:   "gcc:latest",
 		},
 		{
-			Name:      "java",
+			Name:      Java,
+			Context:   &Context{Programs: []string{"java"}, Fields: true, Source: true, Nothing: ";"},
 			Extension: "java",
 			// java compiles a source file in memory. A bare runtime lacks the
 			// compiler.

@@ -21,8 +21,38 @@ func testContext(t *testing.T, s *suite) {
 	t.Run("State", func(t *testing.T) { contextState(t, b) })
 	t.Run("Syntax", func(t *testing.T) { contextSyntax(t, b) })
 	t.Run("Stop", func(t *testing.T) { contextStop(t, b) })
+	t.Run("Languages", func(t *testing.T) { contextLanguages(t, b) })
 	t.Run("Several", func(t *testing.T) { contextSeveral(t, b) })
 	t.Run("Inside", func(t *testing.T) { contextInside(t, s) })
+}
+
+// contextLanguages runs code of the languages that few images have, in those that
+// this one has.
+func contextLanguages(t *testing.T, b *Box) {
+	for _, l := range []struct{ name, set, get, want string }{
+		{"r", "x <- 41L", "x + 1L", "[1] 42"},
+		{"java", "int x = 41;", "x + 1", "42"},
+	} {
+		t.Run(l.name, func(t *testing.T) {
+			if _, err := b.Client.CreateContext(step(t), "", &guestapi.ContextRequest{ID: "language-" + l.name, Language: l.name}); errors.Is(err, sandbox.NotFound) {
+				t.Skipf("the image lacks it: %v", err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			in := func(code string) *guestapi.ExecuteRequest {
+				return &guestapi.ExecuteRequest{ContextID: "language-" + l.name, Code: code}
+			}
+			if x := b.Execute(t, in(l.set), nil); x.end.Status != guestapi.EndOK {
+				t.Fatalf("%s: %+v", l.set, x)
+			}
+			if x := b.Execute(t, in(l.get), nil); x.result != l.want {
+				t.Errorf("%s: %+v, want %s", l.get, x, l.want)
+			}
+			if err := b.Client.RemoveContext(step(t), "language-"+l.name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // contextInside has a program use the contexts of its box as E2B's interpreter.

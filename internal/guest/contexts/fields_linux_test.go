@@ -107,3 +107,32 @@ func TestContextMissingLanguage(t *testing.T) {
 	_, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{Language: "r", Env: map[string]string{"PATH": "/nowhere"}})
 	guesttest.WantKind(t, err, sandbox.NotFound, "r is not in this sandbox: no Rscript on its PATH; Debian's package is r-base-core")
 }
+
+func TestContextJava(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "javac")
+	h.ends("java", "int x = 41;\nint half(int n) { return n / 2; }", guestapi.EndOK)
+	r := h.ends("java", "System.out.println(\"Hello, World!\");\nSystem.err.println(\"second\");\nx + 1", guestapi.EndOK)
+	same(t, "value", r.main(), "42")
+	same(t, "stdout", r.stdout, "Hello, World!\n")
+	same(t, "stderr", r.stderr, "second\n")
+	same(t, "count", r.count, 2)
+	r = h.ends("java", "throw new RuntimeException(\"no\");", guestapi.EndError)
+	if r.err == nil || r.err.Name != "java.lang.RuntimeException" || r.err.Value != "no" || r.err.Line != 1 {
+		t.Errorf("error is %+v", r.err)
+	}
+	r = gather(t, h.eval(&guestapi.ExecuteRequest{Language: "java", Code: "while (true) { x++; }", TimeoutMillis: 3000, GraceMillis: 30000}), nil)
+	same(t, "status of an endless run", r.end.Status, guestapi.EndInterrupted)
+	same(t, "a method", h.ends("java", "half(8)", guestapi.EndOK).main(), "4")
+	x := h.eval(&guestapi.ExecuteRequest{Language: "java", Code: "new Scanner(System.in).nextLine()", Stdin: true, TimeoutMillis: 60000})
+	r = gather(t, x, func(string) {
+		if err := h.ContextInput(t.Context(), guestapi.DefaultContextID("java"), &guestapi.InputRequest{Text: "ada\n"}); err != nil {
+			t.Error(err)
+		}
+	})
+	same(t, "a line of input", r.main(), `"ada"`)
+	// The code ends the interpreter with it.
+	r = h.ends("java", "System.exit(3);", guestapi.EndDied)
+	same(t, "exit code", *r.end.ExitCode, 3)
+	same(t, "a new interpreter", h.ends("java", "1 + 1", guestapi.EndOK).main(), "2")
+}

@@ -69,7 +69,10 @@ func (it *interpreter) wait(done <-chan struct{}) error {
 		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 			text = text[i+1:]
 		}
-		return rpc.Errorf(guestapi.CodeUnavailable, "%s did not start as an interpreter of %s: %s", it.command, it.context.program.Language, text)
+		if c.program.Source != "" { // a bare runtime lacks what runs it
+			text += source(c.program.Language)
+		}
+		return rpc.Errorf(guestapi.CodeUnavailable, "%s did not start as an interpreter of %s: %s", it.command, c.program.Language, text)
 	case <-timer.C:
 		_ = it.context.server.processes.Kill(it.process)
 		return rpc.Errorf(guestapi.CodeUnavailable, "%s did not start within %s", it.command, maxReady)
@@ -160,6 +163,14 @@ func (it *interpreter) spawn() error {
 	}
 	if it.requests, it.events, err = addWires(d, c.program, owner); err != nil {
 		return fail(err)
+	}
+	if c.program.Source != "" {
+		if it.code, err = addMemory(d); err != nil {
+			return fail(err)
+		}
+		if err := it.setCode([]byte(c.program.Source)); err != nil {
+			return fail(err)
+		}
 	}
 	if c.program.Shell {
 		if it.code, err = addMemory(d); err != nil {
