@@ -1,12 +1,8 @@
 package engine
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -14,7 +10,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -156,10 +151,10 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	if err != nil {
 		return request.StartError(ctx, err)
 	}
-	if err := e.checkReceipt(receipt); err != nil {
+	if err := request.CheckReceipt(receipt, e.name, e.opts.AllowUnenforced); err != nil {
 		return err
 	}
-	receipt = append(sandbox.Receipt{e.boundary()}, receipt...)
+	receipt = append(sandbox.Receipt{request.Boundary(e.opts.Boundary, e.drv.Info())}, receipt...)
 	if err := b.keepEnv(ctx); err != nil {
 		return request.StartError(ctx, err)
 	}
@@ -258,39 +253,6 @@ func (b *liveSandbox) undo() error {
 	return b.e.store.DeleteSandbox(ctx, b.id)
 }
 
-// boundary returns the control that describes the barrier around the driver's
-// sandboxes.
-func (e *Engine) boundary() sandbox.Control {
-	if e.opts.Boundary.Name != "" {
-		return e.opts.Boundary
-	}
-	return sandbox.Control{
-		Name: sandbox.ControlBoundary, Asked: "any", Value: string(e.drv.Info().Boundary),
-		Mechanism: "driver " + e.name, Enforced: true,
-	}
-}
-
-// checkReceipt refuses a sandbox that is not confined as it must be. A correct
-// driver never returns one.
-func (e *Engine) checkReceipt(r sandbox.Receipt) error {
-	for _, name := range r.Unenforced() {
-		if slices.Contains(e.opts.AllowUnenforced, name) {
-			continue
-		}
-		c := r.Control(name)
-		return sandbox.WithHint(
-			sandbox.Errorf(sandbox.Unsupported, "control %s is not enforced by driver %s: asked for %q, found %q", name, e.name, c.Asked, c.Value),
-			"run glovebox doctor to see why, or accept it with --allow-unenforced %s", name)
-	}
-	return nil
-}
-
-// envFile is where a detached sandbox keeps its environment. Another process
-// that takes the sandbox over needs it, and it may hold secrets, so it is not
-// stored on the host. The file belongs to root. Every program in the box gets
-// the same environment, so the box may hold it.
-func envFile(id string) string { return "/tmp/.glovebox-env/" + id + ".json" }
-
 // maxEnvFile bounds, in bytes, what is read back: the guest is not trusted.
 const maxEnvFile = 6*request.MaxTexts + 64*request.MaxEnv
 
@@ -298,37 +260,12 @@ func (b *liveSandbox) keepEnv(ctx context.Context) error {
 	if !b.rec.Detached || !b.rec.HasEnv {
 		return nil
 	}
-	text, err := json.Marshal(b.env)
-	if err != nil {
-		return err
-	}
-	_, err = b.guest.Write(ctx, envFile(b.id), bytes.NewReader(text), guestapi.WriteOptions{User: sandbox.Root})
-	return sandbox.Wrap(err, "keep environment", "")
+	return guestlink.KeepEnv(ctx, b.guest, b.id, b.env)
 }
 
-func (b *liveSandbox) loadEnv(ctx context.Context) error {
-	if !b.rec.HasEnv {
-		return nil
+func (b *liveSandbox) loadEnv(ctx context.Context) (err error) {
+	if b.rec.HasEnv {
+		b.env, err = guestlink.LoadEnv(ctx, b.guest, b.id, maxEnvFile, request.CheckEnv)
 	}
-	r, size, err := b.guest.Read(ctx, envFile(b.id), 0, -1, guestapi.FileOptions{User: sandbox.Root})
-	if err != nil {
-		return sandbox.Wrap(err, "read environment", "")
-	}
-	defer r.Close()
-	if size > maxEnvFile {
-		return sandbox.Errorf(sandbox.Internal, "read environment: %d bytes are too many", size)
-	}
-	text, err := io.ReadAll(io.LimitReader(r, maxEnvFile))
-	if err != nil {
-		return sandbox.Wrap(err, "read environment", "")
-	}
-	env := map[string]string{}
-	if err := json.Unmarshal(text, &env); err != nil {
-		return fmt.Errorf("read environment: the file has changed")
-	}
-	if err := request.CheckEnv(env); err != nil {
-		return sandbox.Wrap(err, "read environment", "")
-	}
-	b.env = env
-	return nil
+	return err
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -69,7 +69,7 @@ func (e *Engine) sweepLive(ctx context.Context, recs []store.Sandbox, refs []str
 	errs := make([]error, len(recs))
 	places := make(chan struct{}, sweepAtOnce)
 	var wg sync.WaitGroup
-	for i, rec := range inTurn(recs) {
+	for i, rec := range fair.InTurn(recs, func(rec store.Sandbox) sandbox.Principal { return rec.Principal }) {
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
@@ -78,19 +78,6 @@ func (e *Engine) sweepLive(ctx context.Context, recs []store.Sandbox, refs []str
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// inTurn sorts the records so that principals take turns: the first record of
-// each, then the second of each, and so on.
-func inTurn(recs []store.Sandbox) []store.Sandbox {
-	nth := map[string]int{}
-	seen := map[sandbox.Principal]int{}
-	for _, rec := range recs {
-		nth[rec.ID] = seen[rec.Principal]
-		seen[rec.Principal]++
-	}
-	slices.SortStableFunc(recs, func(a, b store.Sandbox) int { return cmp.Compare(nth[a.ID], nth[b.ID]) })
-	return recs
 }
 
 // adoptSoon is adopt with a short timeout, for the sweep.
