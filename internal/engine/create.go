@@ -167,13 +167,14 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	if err := ctx.Err(); err != nil {
 		return request.StartError(ctx, err)
 	}
+	counts := b.e.accounts.Counts(ctx, b.drv)
 	b.mu.Lock() // other calls read the record meanwhile
 	b.rec.State, b.rec.Ref, b.rec.Receipt, b.rec.Used = sandbox.Running, b.drv.Ref(), receipt, e.now()
 	rec := b.rec
 	b.mu.Unlock()
 	ok := false
 	err = trace.Do(ctx, "record start", func(ctx context.Context) (err error) {
-		ok, err = e.store.StartedSandbox(ctx, b.id, rec.Ref, rec.Receipt, rec.Used, usage.LabelOf(rec.Labels, e.opts.UsageLabel))
+		ok, err = e.store.StartedSandbox(ctx, b.id, rec.Ref, rec.Receipt, rec.Used, usage.LabelOf(rec.Labels, e.opts.UsageLabel), counts)
 		return err
 	})
 	if err == nil && !ok {

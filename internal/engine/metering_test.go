@@ -13,13 +13,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/usage"
 )
 
-// Usage is what setCPU set. A box without CPU time counts none.
+// Usage is what setCPU set.
 func (b *worldBox) Usage(context.Context) (driver.Usage, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.cpu == 0 {
-		return driver.Usage{}, sandbox.Errorf(sandbox.Unsupported, "not counted")
-	}
 	return driver.Usage{CPU: b.cpu}, nil
 }
 

@@ -33,12 +33,12 @@ const (
 )
 
 const (
-	selectMeterSQL = `SELECT principal, workspace, label, memory_kib, counted_at, box_cpu_ms, run_cpu_ms, sent, received, runs, run_ms
+	selectMeterSQL = `SELECT principal, workspace, label, memory_kib, counted_at, box_counts, box_cpu_ms, run_cpu_ms, sent, received, runs, run_ms
 		FROM meters WHERE sandbox_id = ?`
 
 	// A server of before this table may have made the sandbox without a meter.
-	insertMeterSQL = `INSERT INTO meters (sandbox_id, principal, workspace, label, memory_kib, started_at, counted_at)
-		SELECT id, principal, workspace, ?, coalesce(json_extract(limits, '$.memory_bytes'), 0) / 1024, used_at, used_at
+	insertMeterSQL = `INSERT INTO meters (sandbox_id, principal, workspace, label, box_counts, memory_kib, started_at, counted_at)
+		SELECT id, principal, workspace, ?, ?, coalesce(json_extract(limits, '$.memory_bytes'), 0) / 1024, used_at, used_at
 		FROM sandboxes WHERE id = ? AND state != 'starting' AND ended_at = 0 ON CONFLICT DO NOTHING`
 
 	updateMeterSQL = `UPDATE meters SET counted_at = ?, box_cpu_ms = ?, run_cpu_ms = ?, sent = ?, received = ?, runs = ?, run_ms = ?
@@ -130,12 +130,12 @@ func (m *metering) find(ctx context.Context, id string) (*meter, error) {
 	c := &t.counters
 	read := func() error {
 		return m.tx.StmtContext(ctx, m.s.getMeter).QueryRowContext(ctx, id).Scan(&t.principal, &t.workspace, &t.label, &t.memoryKiB, &counted,
-			&c.BoxCPUMillis, &c.RunCPUMillis, &c.SentBytes, &c.ReceivedBytes, &t.runs, &t.runMillis)
+			&c.BoxCounts, &c.BoxCPUMillis, &c.RunCPUMillis, &c.SentBytes, &c.ReceivedBytes, &t.runs, &t.runMillis)
 	}
 	err := read()
 	if errors.Is(err, sql.ErrNoRows) {
 		var n int64
-		if n, err = m.exec(ctx, m.s.addMeter, "", id); err != nil || n == 0 {
+		if n, err = m.exec(ctx, m.s.addMeter, "", false, id); err != nil || n == 0 {
 			return nil, err
 		}
 		err = read()
@@ -201,8 +201,8 @@ func values(a usage.Amounts) []any {
 }
 
 // begin begins to count a sandbox that has just started.
-func (m *metering) begin(ctx context.Context, id, label string) error {
-	if _, err := m.exec(ctx, m.s.addMeter, label, id); err != nil {
+func (m *metering) begin(ctx context.Context, id, label string, boxCounts bool) error {
+	if _, err := m.exec(ctx, m.s.addMeter, label, boxCounts, id); err != nil {
 		return err
 	}
 	t, err := m.find(ctx, id)

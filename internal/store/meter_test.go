@@ -47,8 +47,34 @@ func TestUsageMigration(t *testing.T) {
 	}
 	got, err := s.Usage(t.Context(), usage.Query{By: []usage.Column{usage.ByPrincipal}, Principals: []sandbox.Principal{"alice"}})
 	want := []usage.Row{{Principal: "alice", Amounts: usage.Amounts{
-		SandboxMillis: 3600_000, MemoryKiBSeconds: 3600 * 1024, CPUMillis: 100, Runs: 1, RunMillis: 10_000, StorageKiBSeconds: 7200,
+		SandboxMillis: 3600_000, MemoryKiBSeconds: 3600 * 1024, CPUMillis: 40, Runs: 1, RunMillis: 10_000, StorageKiBSeconds: 7200,
 	}}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v, -want +got\n%s", err, diff)
+	}
+}
+
+// TestBoxCountsMigration opens a database of before the host's count was chosen at the
+// start: a sandbox of then counts the CPU time of its runs, and nothing twice.
+func TestBoxCountsMigration(t *testing.T) {
+	dir := t.TempDir()
+	makeBefore(t, dir, "0013_boxcounts",
+		`INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network, has_env, limits, created_at, used_at)
+			VALUES ('live', 'alice', 'o', 1, 'd', 'r', 'running', '', 'host', 'none', 0, '{}', 1, 1)`,
+		`INSERT INTO meters (sandbox_id, principal, workspace, label, memory_kib, started_at, counted_at, box_cpu_ms, run_cpu_ms)
+			VALUES ('live', 'alice', '', '', 0, 1, 1, 70, 100)`,
+		`INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin) VALUES ('run', 'live', 'alice', 1, 1, 0, 0)`)
+	s := mustOpen(t, dir)
+	if err := s.Meter(t.Context(), []Reading{{SandboxID: "live", Until: time.UnixMicro(1), Counters: usage.Counters{BoxCPUMillis: 500}}}); err != nil {
+		t.Fatal(err)
+	}
+	r := Run{Principal: "alice"}
+	r.ID, r.SandboxID, r.Started, r.Ended, r.Usage.CPUMillis = "run", "live", time.UnixMicro(1), time.Unix(1, 0), 30
+	if ok, err := s.FinishRun(t.Context(), r); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	got, err := s.Usage(t.Context(), usage.Query{})
+	want := []usage.Row{{Amounts: usage.Amounts{CPUMillis: 30, Runs: 1, RunMillis: 999}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v, -want +got\n%s", err, diff)
 	}
@@ -69,7 +95,7 @@ func meterScenario(ctx context.Context, s *Store) error {
 			return err
 		}
 	}
-	if _, err := s.StartedSandbox(ctx, "sbx", "ref", nil, at(0), "red"); err != nil {
+	if _, err := s.StartedSandbox(ctx, "sbx", "ref", nil, at(0), "red", true); err != nil {
 		return err
 	}
 	run := func(id string, from int) (Run, error) {
@@ -129,16 +155,15 @@ func meterChild(dir string) error {
 func TestMeterKilled(t *testing.T) {
 	want := []usage.Row{
 		{Start: meterNow, Principal: sandbox.Local, Workspace: "w", Label: "red", Amounts: usage.Amounts{
-			Sandboxes: 1, SandboxMillis: 3600_000, MemoryKiBSeconds: 3600 * 1024, CPUMillis: 350 + 0, RunMillis: 600_000,
+			Sandboxes: 1, SandboxMillis: 3600_000, MemoryKiBSeconds: 3600 * 1024, RunMillis: 600_000,
 		}},
 		{Start: meterNow.Add(time.Hour), Principal: sandbox.Local, Workspace: "w", Label: "red", Amounts: usage.Amounts{
 			SandboxMillis: 2400_000, MemoryKiBSeconds: 2400 * 1024, Runs: 2, RunMillis: 1200_000, ReceivedBytes: 9,
 		}},
 	}
-	// The reading at minute 80 divides 200 ms and 5 bytes over its 80 minutes: 60 of
+	// The reading at minute 80 divides 900 ms and 5 bytes over its 80 minutes: 60 of
 	// them in the first hour. All later amounts belong to the second hour.
-	want[0].CPUMillis += 150
-	want[0].SentBytes = 3
+	want[0].CPUMillis, want[0].SentBytes = 675, 3
 	want[1].CPUMillis = 1000 - want[0].CPUMillis
 	want[1].SentBytes = 7 - want[0].SentBytes
 	steps := 0

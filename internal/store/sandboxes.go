@@ -82,8 +82,8 @@ func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
 }
 
 // StartedSandbox records that a starting sandbox runs, and begins to count its usage
-// for a label. It reports false if the sandbox is no longer starting.
-func (s *Store) StartedSandbox(ctx context.Context, id, ref string, receipt sandbox.Receipt, used time.Time, label string) (bool, error) {
+// for a label. boxCounts is [usage.Counters].BoxCounts. It reports false if the sandbox is no longer starting.
+func (s *Store) StartedSandbox(ctx context.Context, id, ref string, receipt sandbox.Receipt, used time.Time, label string, boxCounts bool) (bool, error) {
 	text, err := json.Marshal(receipt)
 	if err != nil {
 		return false, err
@@ -99,7 +99,7 @@ func (s *Store) StartedSandbox(ctx context.Context, id, ref string, receipt sand
 		if started = n == 1; err != nil || !started {
 			return err
 		}
-		return m.begin(ctx, id, label)
+		return m.begin(ctx, id, label, boxCounts)
 	})
 	return started && err == nil, sandbox.Wrap(err, "store sandbox", id)
 }

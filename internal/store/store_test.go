@@ -94,10 +94,10 @@ func TestSandboxRoundTrip(t *testing.T) {
 
 	want.State, want.Ref, want.Used = sandbox.Running, "box-1", want.Used.Add(time.Second)
 	want.Receipt = sandbox.Receipt{{Name: sandbox.ControlMemory, Asked: "512 MiB", Value: "512 MiB", Mechanism: "m", Enforced: true}}
-	if ok, err := s.StartedSandbox(ctx, want.ID, want.Ref, want.Receipt, want.Used, ""); err != nil || !ok {
+	if ok, err := s.StartedSandbox(ctx, want.ID, want.Ref, want.Receipt, want.Used, "", false); err != nil || !ok {
 		t.Fatalf("StartedSandbox = %v, %v", ok, err)
 	}
-	if ok, err := s.StartedSandbox(ctx, want.ID, "x", nil, want.Used, ""); err != nil || ok {
+	if ok, err := s.StartedSandbox(ctx, want.ID, "x", nil, want.Used, "", false); err != nil || ok {
 		t.Fatalf("second StartedSandbox = %v, %v", ok, err)
 	}
 	check()

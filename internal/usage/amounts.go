@@ -70,24 +70,31 @@ func add(a, b int64) int64 {
 // Counters are the totals of one sandbox since its box began, as they were measured
 // last. No counter becomes smaller.
 type Counters struct {
-	// BoxCPUMillis is the CPU time that the host kernel counts for the box; 0 if its
-	// driver does not read that. RunCPUMillis is the CPU time of the runs that ended,
-	// as the guest counts it.
+	// BoxCounts means that the host kernel counts the CPU time of the box, as
+	// BoxCPUMillis. It never changes. RunCPUMillis is the CPU time of the runs that
+	// ended, as the guest counts it.
+	BoxCounts    bool
 	BoxCPUMillis int64
 	RunCPUMillis int64
 
 	SentBytes, ReceivedBytes int64
 }
 
-// CPUMillis returns the CPU time of the sandbox. The host's count includes the runs'
-// programs, but may be older than their ends.
-func (c Counters) CPUMillis() int64 { return max(c.BoxCPUMillis, c.RunCPUMillis) }
+// CPUMillis returns the CPU time of the sandbox. The guest's count is larger than the
+// host's while other programs use the processors, and smaller by the work of the sentry.
+func (c Counters) CPUMillis() int64 {
+	if c.BoxCounts {
+		return c.BoxCPUMillis
+	}
+	return c.RunCPUMillis
+}
 
 // Advance returns the counters after a new measurement, and what was used between
 // the two. A counter of the measurement that is smaller than before is ignored, so a
 // repeated or late measurement counts nothing twice.
 func (c Counters) Advance(to Counters) (Counters, Amounts) {
 	next := Counters{
+		BoxCounts:     c.BoxCounts,
 		BoxCPUMillis:  max(c.BoxCPUMillis, to.BoxCPUMillis),
 		RunCPUMillis:  max(c.RunCPUMillis, to.RunCPUMillis),
 		SentBytes:     max(c.SentBytes, to.SentBytes),

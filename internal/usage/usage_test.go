@@ -62,12 +62,12 @@ func TestAdvance(t *testing.T) {
 		old, new Counters
 		want     Amounts
 	}{
-		{"Nothing", Counters{BoxCPUMillis: 5, SentBytes: 7}, Counters{}, Amounts{}},
-		{"Repeated", Counters{BoxCPUMillis: 5, SentBytes: 7}, Counters{BoxCPUMillis: 5, SentBytes: 7}, Amounts{}},
-		{"More", Counters{BoxCPUMillis: 5, ReceivedBytes: 7}, Counters{BoxCPUMillis: 6, ReceivedBytes: 17}, Amounts{CPUMillis: 1, ReceivedBytes: 10}},
-		{"RunBeforeBox", Counters{BoxCPUMillis: 5}, Counters{RunCPUMillis: 9}, Amounts{CPUMillis: 4}},
-		{"BoxAfterRun", Counters{BoxCPUMillis: 5, RunCPUMillis: 9}, Counters{BoxCPUMillis: 12}, Amounts{CPUMillis: 3}},
-		{"BoxHasRun", Counters{BoxCPUMillis: 12}, Counters{RunCPUMillis: 9}, Amounts{}},
+		{"Nothing", Counters{BoxCounts: true, BoxCPUMillis: 5, SentBytes: 7}, Counters{}, Amounts{}},
+		{"Repeated", Counters{BoxCounts: true, BoxCPUMillis: 5, SentBytes: 7}, Counters{BoxCPUMillis: 5, SentBytes: 7}, Amounts{}},
+		{"More", Counters{BoxCounts: true, BoxCPUMillis: 5, ReceivedBytes: 7}, Counters{BoxCPUMillis: 6, ReceivedBytes: 17}, Amounts{CPUMillis: 1, ReceivedBytes: 10}},
+		{"RunInBox", Counters{BoxCounts: true, BoxCPUMillis: 5}, Counters{RunCPUMillis: 9}, Amounts{}},
+		{"BoxWithoutCount", Counters{RunCPUMillis: 9}, Counters{BoxCPUMillis: 12}, Amounts{}},
+		{"Run", Counters{RunCPUMillis: 9}, Counters{RunCPUMillis: 12}, Amounts{CPUMillis: 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			next, got := c.old.Advance(c.new)

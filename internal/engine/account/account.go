@@ -53,6 +53,17 @@ type Box struct {
 	Traffic *traffic.Recorder
 }
 
+// Counts reports whether the host kernel counts the CPU time of a box.
+func (k *Keeper) Counts(ctx context.Context, box driver.Box) bool {
+	ctx, cancel := context.WithTimeout(ctx, readingTime)
+	defer cancel()
+	_, ok, err := driver.ReadUsage(ctx, box)
+	if err != nil {
+		k.opts.Log.Warn("measure CPU time of a new box", "error", err)
+	}
+	return ok
+}
+
 // Read measures what a sandbox has used. What its driver does not answer is left to the
 // next measurement.
 func (k *Keeper) Read(ctx context.Context, b Box) store.Reading {
