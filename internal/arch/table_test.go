@@ -189,6 +189,7 @@ var longFiles = map[string]string{}
 // longPackages are over maxPackageLines, each for a reason.
 var longPackages = map[string]string{
 	"driver/drivertest": "one suite for all drivers",
+	"cli":               "a file for each command; they share only the program and its streams",
 }
 
 // testOnly are packages that are in no program. What they import beyond the

@@ -40,6 +40,10 @@ const (
 	SecretUse       Action = "secret.use"
 	PortOpen        Action = "port.open"
 	GuestRequest    Action = "guest.request" // of E2B's protocol, passed on to the guest
+	LimitSet        Action = "limit.set"
+	LimitRemove     Action = "limit.remove"
+	GroupAdd        Action = "group.add"
+	GroupRemove     Action = "group.remove"
 	LogOpen         Action = "audit.open"
 	LogPrune        Action = "audit.prune"
 	LogGap          Action = "audit.gap"

@@ -58,11 +58,11 @@ label of sandboxes for --by label.`,
 			if principal != "" {
 				q.Principals = []sandbox.Principal{sandbox.Principal(principal), sandbox.TokenPrincipal(principal)}
 			}
-			c, err := p.load()
-			if err != nil {
+			var rows []usage.Row
+			err = p.withAccounts(cmd, func(a *app.Accounts) (err error) {
+				rows, err = a.Usage(cmd.Context(), q)
 				return err
-			}
-			rows, err := app.Usage(cmd.Context(), c, q)
+			})
 			switch {
 			case err != nil:
 				return err

@@ -38,6 +38,10 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if err := request.CheckPrincipal(p); err != nil {
 		return nil, err
 	}
+	// Now, too, so that a refused caller evicts no sandbox.
+	if err := e.accounts.CheckCreate(ctx, p); err != nil {
+		return nil, err
+	}
 	if req.Image == "" {
 		image, err := e.images.Default(ctx, p, "")
 		if err != nil {
@@ -110,7 +114,7 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	e := b.e
 	// Insert the record first: the sweep takes a box without a record for a
 	// stray.
-	if err := trace.Do(ctx, "record sandbox", func(ctx context.Context) error { return e.store.InsertSandbox(ctx, b.rec) }); err != nil {
+	if err := trace.Do(ctx, "record sandbox", func(ctx context.Context) error { return e.store.AdmitSandbox(ctx, b.rec, e.accounts.Admit) }); err != nil {
 		return err
 	}
 	defer func() {

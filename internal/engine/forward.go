@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -27,6 +28,11 @@ func (e *Engine) Forward(p sandbox.Principal, id string, defaults sandbox.Progra
 	b, err := e.usable(req.Context(), p, id)
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
+	}
+	if starts := req.URL.Path == guestapi.ProcStart || req.URL.Path == guestapi.PathExecute; starts {
+		if err := e.accounts.CheckRun(req.Context(), p); err != nil {
+			return nil, sandbox.Wrap(err, op, "")
+		}
 	}
 	resp, err := b.forward(req, defaults)
 	return resp, sandbox.Wrap(err, op, "")

@@ -1,10 +1,14 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/account"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // metered returns the box of the sandbox, which has started.
@@ -12,20 +16,34 @@ func (b *liveSandbox) metered() account.Box {
 	return account.Box{ID: b.id, Box: b.drv, Traffic: b.traffic}
 }
 
-// metered returns the boxes of this process that exist. A stop counts its box itself.
-func (e *Engine) metered() (boxes []account.Box) {
+// sweepUsage counts what the sandboxes of this process use, except those that are being
+// stopped: their stops count them. It stops the sandboxes of principals that are over a
+// limit then.
+func (e *Engine) sweepUsage(ctx context.Context) error {
 	e.mu.Lock()
 	live := slices.Collect(maps.Values(e.sandboxes))
 	e.mu.Unlock()
-	for _, b := range live {
+	live = slices.DeleteFunc(live, func(b *liveSandbox) bool {
 		if !b.started() {
-			continue
+			return true
 		}
 		b.mu.Lock()
-		if b.livesLocked() {
-			boxes = append(boxes, b.metered())
-		}
-		b.mu.Unlock()
+		defer b.mu.Unlock()
+		return !b.livesLocked()
+	})
+	var boxes []account.Box
+	var principals []sandbox.Principal
+	for _, b := range live {
+		boxes, principals = append(boxes, b.metered()), append(principals, b.rec.Principal)
 	}
-	return boxes
+	err := e.accounts.Sweep(ctx, boxes)
+	over, overErr := e.accounts.Over(ctx, principals)
+	for _, b := range live {
+		if why := over[b.rec.Principal]; why != nil {
+			b.beginStop(verdict.Reason{
+				Cause: "the sandbox was stopped at a limit: " + why.Error(), Code: sandbox.SandboxLost, Next: sandbox.HintOf(why),
+			})
+		}
+	}
+	return errors.Join(err, overErr)
 }

@@ -65,6 +65,9 @@ func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox
 		}
 	}
 	if req.SandboxID != "" {
+		if err := e.accounts.CheckRun(ctx, p); err != nil {
+			return sandbox.Run{}, sandbox.Wrap(err, op, "")
+		}
 		b, err := e.usable(ctx, p, req.SandboxID)
 		if err != nil {
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")

@@ -26,7 +26,8 @@ import (
 //     if this engine is detached too; otherwise it is stopped if it has expired;
 //   - old records and logs are removed, and records of revoked tokens;
 //   - pulls of images that a killed process began are recorded as ended;
-//   - the usage of sandboxes and workspaces is counted.
+//   - the usage of sandboxes and workspaces is counted, and the sandboxes of
+//     principals that are over a limit then are stopped.
 //
 // Sweep does not touch sandboxes of another live process.
 func (e *Engine) Sweep(ctx context.Context) error {
@@ -49,7 +50,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
 	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
-	errs = append(errs, <-live, e.accounts.Sweep(ctx, e.metered()))
+	errs = append(errs, <-live, e.sweepUsage(ctx))
 	return errors.Join(errs...)
 }
 

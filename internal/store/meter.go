@@ -33,7 +33,7 @@ const (
 )
 
 const (
-	selectMeterSQL = `SELECT principal, workspace, label, memory_kib, counted_at, box_counts, box_cpu_ms, run_cpu_ms, sent, received, runs, run_ms
+	selectMeterSQL = `SELECT principal, workspace, label, memory_kib, counted_at, box_counts, box_cpu_ms, run_cpu_ms, sent, received
 		FROM meters WHERE sandbox_id = ?`
 
 	// A server of before this table may have made the sandbox without a meter.
@@ -41,7 +41,10 @@ const (
 		SELECT id, principal, workspace, ?, ?, coalesce(json_extract(limits, '$.memory_bytes'), 0) / 1024, used_at, used_at
 		FROM sandboxes WHERE id = ? AND state != 'starting' AND ended_at = 0 ON CONFLICT DO NOTHING`
 
-	updateMeterSQL = `UPDATE meters SET counted_at = ?, box_cpu_ms = ?, run_cpu_ms = ?, sent = ?, received = ?, runs = ?, run_ms = ?
+	addRunSQL = `UPDATE meters SET run_cpu_ms = run_cpu_ms + ?, runs = runs + 1, run_ms = run_ms + ? WHERE sandbox_id = ?
+		RETURNING principal, workspace, label, box_counts, box_cpu_ms, run_cpu_ms`
+
+	updateMeterSQL = `UPDATE meters SET counted_at = ?, box_cpu_ms = ?, run_cpu_ms = ?, sent = ?, received = ?
 		WHERE sandbox_id = ?`
 )
 
@@ -79,7 +82,6 @@ type meter struct {
 	memoryKiB        int64
 	counted          time.Time // until when its existence is counted
 	counters         usage.Counters
-	runs, runMillis  int64
 }
 
 // A metering records what sandboxes use, in one transaction.
@@ -130,7 +132,7 @@ func (m *metering) find(ctx context.Context, id string) (*meter, error) {
 	c := &t.counters
 	read := func() error {
 		return m.tx.StmtContext(ctx, m.s.getMeter).QueryRowContext(ctx, id).Scan(&t.principal, &t.workspace, &t.label, &t.memoryKiB, &counted,
-			&c.BoxCounts, &c.BoxCPUMillis, &c.RunCPUMillis, &c.SentBytes, &c.ReceivedBytes, &t.runs, &t.runMillis)
+			&c.BoxCounts, &c.BoxCPUMillis, &c.RunCPUMillis, &c.SentBytes, &c.ReceivedBytes)
 	}
 	err := read()
 	if errors.Is(err, sql.ErrNoRows) {
@@ -147,7 +149,7 @@ func (m *metering) find(ctx context.Context, id string) (*meter, error) {
 // save writes the meter back.
 func (m *metering) save(ctx context.Context, t *meter) error {
 	c := t.counters
-	_, err := m.exec(ctx, m.s.putMeter, micros(t.counted), c.BoxCPUMillis, c.RunCPUMillis, c.SentBytes, c.ReceivedBytes, t.runs, t.runMillis, t.id)
+	_, err := m.exec(ctx, m.s.putMeter, micros(t.counted), c.BoxCPUMillis, c.RunCPUMillis, c.SentBytes, c.ReceivedBytes, t.id)
 	return err
 }
 
@@ -241,22 +243,31 @@ func (m *metering) read(ctx context.Context, r Reading) error {
 
 // ended counts a run that has just ended.
 func (m *metering) ended(ctx context.Context, sandboxID string, from, to time.Time, cpuMillis int64) error {
-	t, err := m.find(ctx, sandboxID)
-	if err != nil || t == nil {
-		return err
-	}
 	took := max(to.Sub(from), 0)
 	cpuMillis = min(max(cpuMillis, 0), maxRunCPUs*(took+cpuSlack).Milliseconds())
-	now := t.counters
-	now.RunCPUMillis += cpuMillis
-	next, used := t.counters.Advance(now)
-	used.Runs, used.RunMillis = 1, took.Milliseconds()
-	t.counters = next
-	t.runs, t.runMillis = t.runs+1, t.runMillis+used.RunMillis
-	if err := m.save(ctx, t); err != nil {
+	var p sandbox.Principal
+	var workspace, label string
+	var now usage.Counters
+	add := func() error {
+		m.s.step()
+		return m.tx.StmtContext(ctx, m.s.addRun).QueryRowContext(ctx, cpuMillis, took.Milliseconds(), sandboxID).
+			Scan(&p, &workspace, &label, &now.BoxCounts, &now.BoxCPUMillis, &now.RunCPUMillis)
+	}
+	err := add()
+	if errors.Is(err, sql.ErrNoRows) {
+		if t, err := m.find(ctx, sandboxID); err != nil || t == nil {
+			return err
+		}
+		err = add()
+	}
+	if err != nil {
 		return err
 	}
-	return m.count(ctx, t.principal, t.workspace, t.label, usage.Divide(from, to, used))
+	before := now
+	before.RunCPUMillis -= cpuMillis
+	_, used := before.Advance(now)
+	used.Runs, used.RunMillis = 1, took.Milliseconds()
+	return m.count(ctx, p, workspace, label, usage.Divide(from, to, used))
 }
 
 // readingsAtOnce bounds the readings of one transaction, for which other writers wait.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 )
 
 // A Sandbox is the record of one sandbox. Expires is not stored, because it
@@ -61,6 +62,12 @@ func scanSandbox(scan scanFunc) (Sandbox, error) {
 
 // InsertSandbox adds a record. Its identifier must be new.
 func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
+	return s.AdmitSandbox(ctx, r, func([]usage.Account) error { return nil })
+}
+
+// AdmitSandbox is InsertSandbox if admit, which gets the accounts with limits of the
+// principal, returns nil. What they use does not change meanwhile.
+func (s *Store) AdmitSandbox(ctx context.Context, r Sandbox, admit func([]usage.Account) error) error {
 	limits, err := json.Marshal(r.Limits)
 	if err != nil {
 		return err
@@ -73,11 +80,21 @@ func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.exec(ctx, `INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network,
-		has_env, limits, receipt, created_at, used_at, ends_at, at_end, restless, labels, workspace)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		r.ID, r.Principal, r.Owner, r.Detached, r.Driver, r.Ref, r.State, r.Name, r.Image, r.Network,
-		r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used), micros(r.Ends), r.AtEnd, r.Restless, string(labels), r.Workspace)
+	err = s.tx(ctx, func(tx *sql.Tx) error {
+		accounts, err := s.accounts(ctx, tx, tx.StmtContext(ctx, s.admitLimits), r.Principal)
+		if err != nil {
+			return err
+		}
+		if err := admit(accounts); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network,
+			has_env, limits, receipt, created_at, used_at, ends_at, at_end, restless, labels, workspace)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			r.ID, r.Principal, r.Owner, r.Detached, r.Driver, r.Ref, r.State, r.Name, r.Image, r.Network,
+			r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used), micros(r.Ends), r.AtEnd, r.Restless, string(labels), r.Workspace)
+		return err
+	})
 	return sandbox.Wrap(err, "store sandbox", r.ID)
 }
 

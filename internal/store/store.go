@@ -76,8 +76,8 @@ type Store struct {
 
 	insertRun, finishRun, touch, getRun *sql.Stmt
 
-	metered                                                           func(usage.Amounts)
-	getMeter, addMeter, putMeter, addHour, countHour, putHour, putDay *sql.Stmt
+	metered                                                                                           func(usage.Amounts)
+	getMeter, addMeter, putMeter, addRun, getLimits, admitLimits, addHour, countHour, putHour, putDay *sql.Stmt
 	// beforeWrite is called before each write of a transaction that counts usage,
 	// before its commit, and after it. Tests kill the process there.
 	beforeWrite func()
@@ -178,6 +178,9 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 		{&s.getMeter, s.write, selectMeterSQL},
 		{&s.addMeter, s.write, insertMeterSQL},
 		{&s.putMeter, s.write, updateMeterSQL},
+		{&s.addRun, s.write, addRunSQL},
+		{&s.getLimits, s.read, limitsOfSQL},
+		{&s.admitLimits, s.write, limitsOfSQL},
 		{&s.addHour, s.write, addHourSQL},
 		{&s.countHour, s.write, countHourSQL},
 		{&s.putHour, s.write, putHourSQL},

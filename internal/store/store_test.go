@@ -436,6 +436,9 @@ func BenchmarkRun(b *testing.B) {
 	if err := s.InsertSandbox(ctx, sb); err != nil {
 		b.Fatal(err)
 	}
+	if _, err := s.StartedSandbox(ctx, sb.ID, "ref", nil, sb.Used, "", true); err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
 		if err := addRuns(context.WithoutCancel(ctx), s, sb.ID, 1); err != nil {
 			b.Fatal(err)

@@ -1,4 +1,5 @@
-// Package account measures what sandboxes use, and counts it for their principals.
+// Package account measures what sandboxes use, counts it for their principals, and
+// checks the limits of principals and groups.
 //
 // The engine makes one [Keeper]. It reads a sandbox before it stops, and all of them in
 // each sweep. A measurement is the total since the box began, and the store counts what

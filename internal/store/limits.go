@@ -1,0 +1,270 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/usage"
+)
+
+// Bounds of groups, because a check reads what all members used.
+const (
+	MaxGroupMembers = 1000
+	MaxGroupsOf     = 16 // of one principal
+)
+
+// AnyPrincipal is the account of limits for each principal that has no such limit
+// itself, except [sandbox.Local].
+const AnyPrincipal = "*"
+
+// The kinds of accounts in usage_limits.
+const (
+	kindPrincipal = "principal"
+	kindGroup     = "group"
+)
+
+// An AccountLimit is a limit of a principal, of [AnyPrincipal], or of a group.
+type AccountLimit struct {
+	Group     string            `json:"group,omitempty"`
+	Principal sandbox.Principal `json:"principal,omitempty"`
+	Limit     usage.Limit       `json:"limit"`
+	Value     int64             `json:"value"`
+}
+
+func (a AccountLimit) account() (kind, account string) {
+	if a.Group != "" {
+		return kindGroup, a.Group
+	}
+	return kindPrincipal, string(a.Principal)
+}
+
+// SetLimits records limits. Processes of the state directory obey them at once.
+func (s *Store) SetLimits(ctx context.Context, list []AccountLimit) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		for _, l := range list {
+			kind, account := l.account()
+			_, err := tx.ExecContext(ctx, `INSERT INTO usage_limits VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
+				kind, account, l.Limit, l.Value)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return sandbox.Wrap(err, "store limits", "")
+}
+
+// RemoveLimits removes limits of an account; none removes all. It returns how many it
+// removed.
+func (s *Store) RemoveLimits(ctx context.Context, of AccountLimit, limits []usage.Limit) (removed int64, err error) {
+	kind, account := of.account()
+	err = s.tx(ctx, func(tx *sql.Tx) error {
+		remove := func(where string, args ...any) error {
+			r, err := tx.ExecContext(ctx, `DELETE FROM usage_limits WHERE kind = ? AND account = ?`+where, append([]any{kind, account}, args...)...)
+			if err != nil {
+				return err
+			}
+			n, err := r.RowsAffected()
+			removed += n
+			return err
+		}
+		if len(limits) == 0 {
+			return remove("")
+		}
+		for _, l := range limits {
+			if err := remove(" AND name = ?", l); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return removed, sandbox.Wrap(err, "remove limits", "")
+}
+
+// Limits returns all limits.
+func (s *Store) Limits(ctx context.Context) ([]AccountLimit, error) {
+	var list []AccountLimit
+	err := collect(ctx, s.read, `SELECT kind, account, name, value FROM usage_limits ORDER BY kind DESC, account, name`, nil, func(scan scanFunc) error {
+		var l AccountLimit
+		var kind, account string
+		err := scan(&kind, &account, &l.Limit, &l.Value)
+		if kind == kindGroup {
+			l.Group = account
+		} else {
+			l.Principal = sandbox.Principal(account)
+		}
+		list = append(list, l)
+		return err
+	})
+	return list, sandbox.Wrap(err, "list limits", "")
+}
+
+// A Group is a group and its members.
+type Group struct {
+	Name    string              `json:"group"`
+	Members []sandbox.Principal `json:"members"`
+}
+
+// AddMembers adds principals to a group, which they make. The error is of kind Exhausted
+// beyond the bounds of groups.
+func (s *Store) AddMembers(ctx context.Context, group string, members []sandbox.Principal) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		for _, p := range members {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO group_members VALUES (?, ?) ON CONFLICT DO NOTHING`, group, p); err != nil {
+				return err
+			}
+			var in, has int
+			err := tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM group_members WHERE principal = ?),
+				(SELECT count(*) FROM group_members WHERE group_name = ?)`, p, group).Scan(&in, &has)
+			switch {
+			case err != nil:
+				return err
+			case in > MaxGroupsOf:
+				return sandbox.Errorf(sandbox.Exhausted, "%s would be in more than %d groups", p, MaxGroupsOf)
+			case has > MaxGroupMembers:
+				return sandbox.Errorf(sandbox.Exhausted, "group %s would have more than %d members", group, MaxGroupMembers)
+			}
+		}
+		return nil
+	})
+	return sandbox.Wrap(err, "store group", group)
+}
+
+// RemoveMembers removes principals from a group, and returns how many. No principals
+// remove all members, and the limits of the group.
+func (s *Store) RemoveMembers(ctx context.Context, group string, members []sandbox.Principal) (removed int64, err error) {
+	err = s.tx(ctx, func(tx *sql.Tx) error {
+		where, args := ofPrincipals(members)
+		r, err := tx.ExecContext(ctx, `DELETE FROM group_members WHERE group_name = ? AND `+where, append([]any{group}, args...)...)
+		if err != nil {
+			return err
+		}
+		if removed, err = r.RowsAffected(); err != nil || len(members) > 0 {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `DELETE FROM usage_limits WHERE kind = ? AND account = ?`, kindGroup, group)
+		return err
+	})
+	return removed, sandbox.Wrap(err, "remove from group", group)
+}
+
+// Groups returns all groups.
+func (s *Store) Groups(ctx context.Context) ([]Group, error) {
+	var list []Group
+	err := collect(ctx, s.read, `SELECT group_name, principal FROM group_members ORDER BY group_name, principal`, nil, func(scan scanFunc) error {
+		var name string
+		var p sandbox.Principal
+		if err := scan(&name, &p); err != nil {
+			return err
+		}
+		if n := len(list); n == 0 || list[n-1].Name != name {
+			list = append(list, Group{Name: name})
+		}
+		last := &list[len(list)-1]
+		last.Members = append(last.Members, p)
+		return nil
+	})
+	return list, sandbox.Wrap(err, "list groups", "")
+}
+
+// A querier is a database or a transaction.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// limitsOfSQL selects the limits of a principal, of any principal, and of its groups.
+const limitsOfSQL = `SELECT kind, account, name, value FROM usage_limits
+	WHERE kind = 'principal' AND (account = ?1 OR account = '*' AND ?1 != 'local')
+	UNION ALL SELECT l.kind, l.account, l.name, l.value FROM group_members m
+	JOIN usage_limits l ON l.kind = 'group' AND l.account = m.group_name WHERE m.principal = ?1`
+
+// Accounts returns the accounts of a principal that have limits: its own, and those of
+// its groups.
+func (s *Store) Accounts(ctx context.Context, p sandbox.Principal) ([]usage.Account, error) {
+	list, err := s.accounts(ctx, s.read, s.getLimits, p)
+	return list, sandbox.Wrap(err, "read limits", "")
+}
+
+// accounts implements Accounts. limits is the statement of limitsOfSQL for q.
+func (s *Store) accounts(ctx context.Context, q querier, limits *sql.Stmt, p sandbox.Principal) ([]usage.Account, error) {
+	list, err := limitsOf(ctx, limits, p)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if err := s.readUse(ctx, q, p, &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// limitsOf returns the accounts without what they use: the principal's own first.
+func limitsOf(ctx context.Context, limits *sql.Stmt, p sandbox.Principal) ([]usage.Account, error) {
+	rows, err := limits.QueryContext(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	own, groups := map[usage.Limit]int64{}, map[string]map[usage.Limit]int64{}
+	isOwn := map[usage.Limit]bool{} // not of any principal
+	for rows.Next() {
+		var kind, account string
+		var limit usage.Limit
+		var value int64
+		if err := rows.Scan(&kind, &account, &limit, &value); err != nil {
+			return nil, err
+		}
+		switch {
+		case kind == kindGroup && groups[account] == nil:
+			groups[account] = map[usage.Limit]int64{limit: value}
+		case kind == kindGroup:
+			groups[account][limit] = value
+		case account != AnyPrincipal || !isOwn[limit]:
+			own[limit], isOwn[limit] = value, account != AnyPrincipal
+		}
+	}
+	var list []usage.Account
+	if len(own) > 0 {
+		list = append(list, usage.Account{Limits: own})
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		list = append(list, usage.Account{Group: name, Limits: groups[name]})
+	}
+	return list, rows.Err()
+}
+
+// readUse reads what the principal, or all members of the account's group, use.
+func (s *Store) readUse(ctx context.Context, q querier, p sandbox.Principal, a *usage.Account) error {
+	now := s.Now()
+	hour, day := now.Truncate(usage.Hour), now.Truncate(usage.Day)
+	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	of, whose := "= ?1", string(p)
+	if a.Group != "" {
+		of, whose = "IN (SELECT principal FROM group_members WHERE group_name = ?1)", a.Group
+	}
+	var starting int64
+	// There are few live sandboxes, but a group can have many members.
+	err := q.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(state = 'starting'), 0) FROM sandboxes WHERE ended_at = 0 AND principal `+of, whose).
+		Scan(&a.Live, &starting)
+	if err != nil {
+		return err
+	}
+	err = q.QueryRowContext(ctx, `SELECT coalesce(sum(sandboxes), 0) FROM usage_hours WHERE hour = ?2 AND principal `+of, whose, micros(hour)).
+		Scan(&a.Hour.Sandboxes)
+	if err != nil {
+		return err
+	}
+	a.Hour.Sandboxes += starting
+	const sums = `coalesce(sum(cpu_ms), 0), coalesce(sum(sandbox_ms), 0), coalesce(sum(sent_bytes), 0)`
+	read := func(since time.Time, to *usage.Amounts) error {
+		return q.QueryRowContext(ctx, `SELECT `+sums+` FROM usage_days WHERE day >= ?2 AND principal `+of, whose, micros(since)).
+			Scan(&to.CPUMillis, &to.SandboxMillis, &to.SentBytes)
+	}
+	return errors.Join(read(day, &a.Day), read(month, &a.Month))
+}
