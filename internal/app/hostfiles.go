@@ -42,6 +42,15 @@ func (s *System) CopyOut(ctx context.Context, sandboxID, from, to string) (sandb
 	return h.CopyOut(ctx, p, sandboxID, from, to, func(sandbox.Copied) {})
 }
 
+// Diff returns the changes of files in any principal's sandbox.
+func (s *System) Diff(ctx context.Context, sandboxID string, r sandbox.DiffRequest) (sandbox.Diff, error) {
+	rec, err := s.store.Sandbox(ctx, sandboxID)
+	if err != nil {
+		return sandbox.Diff{}, err
+	}
+	return s.Engine.Diff(ctx, rec.Principal, sandboxID, r)
+}
+
 // operatorCopier returns a copier that reaches every path, the principal of a
 // sandbox, and the absolute form of a path of this machine.
 func (s *System) operatorCopier(ctx context.Context, sandboxID, host string) (*hostfiles.Copier, sandbox.Principal, string, error) {

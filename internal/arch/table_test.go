@@ -27,7 +27,7 @@ var table = []row{
 	{"usage", "sandbox"},
 	{"metrics", "fair, sandbox, usage"},
 	{"guestapi", "sandbox"},
-	{"guest", "guest/account, guest/contexts, guest/files, guest/lease, guest/picture, guest/process, guest/procfs, guest/rpc, guest/sudo, guestapi, sandbox, workspace"},
+	{"guest", "guest/account, guest/changes, guest/contexts, guest/files, guest/lease, guest/picture, guest/process, guest/procfs, guest/rpc, guest/sudo, guestapi, sandbox, workspace"},
 	{"guest/rpc", "guestapi"},
 	{"guest/lease", "guest/rpc, guestapi"},
 	{"guest/procfs", "guestapi"},
@@ -39,6 +39,8 @@ var table = []row{
 	{"guest/picture/picturetest", "nothing"},
 	{"guest/files", "guest/account, guest/edit, guest/procfs, guest/regular, guest/rpc, guest/search, guestapi, sandbox"},
 	{"guest/edit", "sandbox"},
+	{"guest/changes", "guest/account, guest/patch, guest/rpc, guest/search, guestapi, sandbox"},
+	{"guest/patch", "nothing"},
 	{"guest/search", "glob, guest/regular, guest/rpc, guestapi, sandbox"},
 	{"guest/contexts", "guest/account, guest/process, guest/procfs, guest/rpc, guestapi, kernels, language, sandbox"},
 	{"guest/guesttest", "guest, guest/account, guest/procfs, guest/sudo, guestapi, sandbox"},
@@ -176,7 +178,7 @@ var outside = map[string][]string{
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "dashboard", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},

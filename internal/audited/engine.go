@@ -242,6 +242,15 @@ func (e *Engine) SearchFiles(ctx context.Context, p sandbox.Principal, id string
 	return f, err
 }
 
+// Diff records [audit.FileRead], because its result has lines of files.
+func (e *Engine) Diff(ctx context.Context, p sandbox.Principal, id string, r sandbox.DiffRequest) (d sandbox.Diff, err error) {
+	err = e.do(ctx, audit.FileRead, p, id, detail{"path": r.Path, "kind": "changes"}, func() error {
+		d, err = e.Engine.Diff(ctx, p, id, r)
+		return err
+	})
+	return d, err
+}
+
 // EditFile records [audit.FileWrite].
 func (e *Engine) EditFile(ctx context.Context, p sandbox.Principal, id, path string, edits []sandbox.Edit) (done sandbox.Edited, err error) {
 	err = e.do(ctx, audit.FileWrite, p, id, detail{"path": path, "edits": strconv.Itoa(len(edits))}, func() error {

@@ -148,6 +148,23 @@ func (e *Engine) GlobFiles(ctx context.Context, p sandbox.Principal, id, path, g
 	return l, err
 }
 
+// Diff returns the changes of a sandbox's files; see [sandbox.DiffRequest].
+func (e *Engine) Diff(ctx context.Context, p sandbox.Principal, id string, r sandbox.DiffRequest) (d sandbox.Diff, err error) {
+	if err := request.CheckDiff(&r); err != nil {
+		return d, err
+	}
+	err = e.doFile(ctx, p, id, cmp.Or(r.Path, sandbox.WorkDir), "show changes", func(b *liveSandbox) error {
+		d, err = b.guest.Diff(ctx, r)
+		return request.ExplainDiff(&r, err)
+	})
+	return d, err
+}
+
+// SetBase makes copied files the base of their changes; see [guestapi.BaseRequest].
+func (e *Engine) SetBase(ctx context.Context, p sandbox.Principal, id string, files []sandbox.CopiedFile) error {
+	return e.changeFile(ctx, p, id, sandbox.WorkDir, "keep copied files", func(b *liveSandbox) error { return b.guest.SetBase(ctx, files) })
+}
+
 // StatFile describes a file of a sandbox. It does not follow a symbolic link.
 func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path string) (f sandbox.File, err error) {
 	err = e.doFile(ctx, p, id, path, "stat file", func(b *liveSandbox) error {

@@ -22,6 +22,20 @@ func (g *worldGuest) Unpack(_ context.Context, r io.Reader, opts guestapi.Unpack
 	return g.checkLocked()
 }
 
+// Changes knows none: the agent is not ours.
+func (g *worldGuest) Changes(context.Context, guestapi.ChangesRequest) (*guestapi.ChangesResponse, error) {
+	return nil, sandbox.Errorf(sandbox.Unsupported, "find changes: not here")
+}
+
+func (g *worldGuest) Diff(_ context.Context, r sandbox.DiffRequest) (sandbox.Diff, error) {
+	if r.Since != "" {
+		return sandbox.Diff{}, sandbox.Errorf(sandbox.Invalid, "since: the sandbox does not know the run")
+	}
+	return sandbox.Diff{Path: r.Path, Text: "text"}, nil
+}
+
+func (g *worldGuest) SetBase(context.Context, []sandbox.CopiedFile) error { return nil }
+
 func (g *worldGuest) MarkLayer(context.Context) error {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/changes"
 	"github.com/glovebox-dev/glovebox/internal/guest/contexts"
 	"github.com/glovebox-dev/glovebox/internal/guest/files"
 	"github.com/glovebox-dev/glovebox/internal/guest/lease"
@@ -19,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guest/sudo"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
@@ -88,6 +91,7 @@ type Guest struct {
 	*connections
 	processes *process.Set
 	files     *files.Server
+	changes   *changes.Tracker
 	server    *http.Server
 	inside    *inside
 	sudo      *sudo.Server
@@ -101,9 +105,10 @@ func New(cfg Config) (*Guest, error) {
 		return nil, errors.New("the guest is not root: it can run programs only as itself, which must be asked for")
 	}
 	accounts := account.New(account.Config{AsSelf: cfg.AsSelf, WorkDir: cfg.WorkDir, ImageUser: cfg.ImageUser})
+	tracker := changes.New(accounts, cmp.Or(cfg.WorkDir, sandbox.WorkDir), cfg.WorkDir != "")
 	processes, err := process.New(process.Config{
 		MaxProcesses: cfg.MaxProcesses, CPUs: cfg.CPUs, AsSelf: cfg.AsSelf,
-		WorkDir: cfg.WorkDir, Env: cfg.Env, ImageDir: cfg.ImageDir,
+		WorkDir: cfg.WorkDir, Env: cfg.Env, ImageDir: cfg.ImageDir, Before: tracker.Before,
 	}, accounts)
 	if err != nil {
 		return nil, err
@@ -115,7 +120,8 @@ func New(cfg Config) (*Guest, error) {
 	g := &Guest{
 		connections: &connections{queue: newConnQueue()},
 		processes:   processes,
-		files:       files.New(accounts, previews.Preview, cfg.WorkDir != ""),
+		changes:     tracker,
+		files:       files.New(accounts, previews.Preview, cfg.WorkDir != "", tracker.Watched),
 		inside:      &inside{address: cfg.Interpreter},
 		sudo:        sudo.New(cfg.Sudo, accounts, processes),
 	}
@@ -123,11 +129,12 @@ func New(cfg Config) (*Guest, error) {
 	g.routes(mux, cfg.Workspaces)
 	g.processes.Routes(mux)
 	g.files.Routes(mux)
+	tracker.Routes(mux)
 	if cfg.Lease != nil {
 		cfg.Lease.Routes(mux)
 	}
 	previews.Routes(mux, accounts)
-	contexts.New(accounts, processes, previews.Preview, cfg.AsSelf).Routes(mux)
+	contexts.New(accounts, processes, previews.Preview, cfg.AsSelf, tracker.Before).Routes(mux)
 	g.server = &http.Server{
 		Handler:        g.watch(mux),
 		Protocols:      new(http.Protocols),
@@ -203,5 +210,6 @@ func (g *Guest) Close() error {
 	g.inside.close()
 	g.sudo.Close()
 	g.files.Close()
+	g.changes.Close()
 	return g.processes.Close()
 }

@@ -20,6 +20,9 @@ type Sandboxes interface {
 	ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (r io.ReadCloser, size int64, err error)
 	WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error
 	MakeDir(ctx context.Context, p sandbox.Principal, id, path string) error
+	// SetBase makes the contents of copied files the base of their later changes, and
+	// files executable. The error is of kind Unsupported if a sandbox cannot.
+	SetBase(ctx context.Context, p sandbox.Principal, id string, files []sandbox.CopiedFile) error
 	// Start and Wait run the program that makes links.
 	Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error)
 	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)

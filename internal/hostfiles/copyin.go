@@ -14,7 +14,8 @@ import (
 
 // CopyIn copies a file or directory of this machine to a path in a sandbox. A
 // directory's content goes into a directory of that name. Links are kept if they
-// lead to a file inside the directory.
+// lead to a file inside the directory. Executable files stay executable. Changes of the
+// files count from the copy.
 func (h *Copier) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxID, to string, ignore bool, progress func(sandbox.Copied)) (n sandbox.Copied, err error) {
 	dir, name, done, err := h.place(from, (*Directories).findToRead)
 	if err != nil {
@@ -38,7 +39,8 @@ func (h *Copier) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxI
 		if err := e.WriteFile(ctx, p, sandboxID, to, f, false); err != nil {
 			return n, err
 		}
-		return sandbox.Copied{Files: 1, Bytes: fi.Size()}, nil
+		err = h.setBase(ctx, p, sandboxID, []sandbox.CopiedFile{{Path: to, Executable: fi.Mode()&0o100 != 0}})
+		return sandbox.Copied{Files: 1, Bytes: fi.Size()}, err
 	}
 	tree, err := dir.Sub(name)
 	if err != nil {
@@ -53,6 +55,7 @@ func (h *Copier) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxI
 		rules.read(tree, ".")
 	}
 	var links []string // pairs of target and name
+	var copied []sandbox.CopiedFile
 	err = tree.Walk(ctx, maxCopyFiles, func(f *safepath.Entry) error {
 		if _, err := safepath.Clean(f.Path); err != nil || rules.ignores(f.Path, f.Mode.IsDir()) {
 			if err != nil {
@@ -77,6 +80,7 @@ func (h *Copier) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxI
 			}
 			n.Links++
 			links = append(links, to, target)
+			copied = append(copied, sandbox.CopiedFile{Path: target})
 			return nil
 		case !f.Mode.IsRegular():
 			n.Skipped++
@@ -92,12 +96,26 @@ func (h *Copier) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxI
 		defer r.Close()
 		n.Files++
 		n.Bytes += fi.Size()
+		copied = append(copied, sandbox.CopiedFile{Path: target, Executable: fi.Mode()&0o100 != 0})
 		return e.WriteFile(ctx, p, sandboxID, target, r, false)
 	})
 	if err == nil {
 		err = h.link(ctx, p, sandboxID, links)
 	}
+	if err == nil {
+		err = h.setBase(ctx, p, sandboxID, copied)
+	}
 	return n, hostError(err)
+}
+
+// setBase makes copied files the base of later changes. An agent that is not ours
+// knows no changes.
+func (h *Copier) setBase(ctx context.Context, p sandbox.Principal, sandboxID string, files []sandbox.CopiedFile) error {
+	err := h.Sandboxes.SetBase(ctx, p, sandboxID, files)
+	if errors.Is(err, sandbox.Unsupported) {
+		return nil
+	}
+	return err
 }
 
 // makeDir makes a directory in a sandbox, unless it exists.

@@ -117,6 +117,18 @@ func (e countedEngine) SearchFiles(ctx context.Context, p sandbox.Principal, id 
 	return f, err
 }
 
+// Diff counts the text and the names after reading, as Results does.
+func (e countedEngine) Diff(ctx context.Context, p sandbox.Principal, id string, r sandbox.DiffRequest) (d sandbox.Diff, err error) {
+	err = e.load(ctx, p, func() (size int64, err error) {
+		d, err = e.Engine.Diff(ctx, p, id, r)
+		for _, f := range d.Files {
+			size += fileCost + int64(len(f.Path))
+		}
+		return size + int64(len(d.Text)), err
+	})
+	return d, err
+}
+
 // load reads content whose size is known only after reading, and then counts it.
 func (e countedEngine) load(ctx context.Context, p sandbox.Principal, read func() (size int64, err error)) error {
 	held := ledger.Of(ctx)

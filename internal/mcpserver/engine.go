@@ -87,6 +87,8 @@ type Engine interface {
 	// if a program changed the file meanwhile.
 	EditFile(ctx context.Context, p sandbox.Principal, id, path string, edits []sandbox.Edit) (sandbox.Edited, error)
 	SearchFiles(ctx context.Context, p sandbox.Principal, id string, r sandbox.SearchRequest) (sandbox.Found, error)
+	// Diff returns the changes of files since a run, or in all.
+	Diff(ctx context.Context, p sandbox.Principal, id string, r sandbox.DiffRequest) (sandbox.Diff, error)
 	// GlobFiles lists the files that match a glob; depth 0 is every level.
 	GlobFiles(ctx context.Context, p sandbox.Principal, id, path, glob string, depth int) (sandbox.Listing, error)
 

@@ -594,6 +594,27 @@ func (e *fakeEngine) SearchFiles(_ context.Context, p sandbox.Principal, id stri
 	return f, nil
 }
 
+// Diff says that every file is new. Since is the reason for which one is left out.
+func (e *fakeEngine) Diff(_ context.Context, p sandbox.Principal, id string, r sandbox.DiffRequest) (sandbox.Diff, error) {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return sandbox.Diff{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d := sandbox.Diff{Path: absolute(r.Path)}
+	for _, name := range slices.Sorted(maps.Keys(sb.files)) {
+		d.Created++
+		d.Files = append(d.Files, sandbox.FileChange{Path: name, Size: int64(len(sb.files[name])), Change: sandbox.FileCreated})
+		d.Text += "diff --git a" + name + " b" + name + "\n"
+	}
+	if r.Since != "" {
+		d.LeftOut = []sandbox.LeftOut{{Path: "large", Reason: r.Since}}
+		d.NotShown = 2
+	}
+	return d, nil
+}
+
 func (e *fakeEngine) GlobFiles(ctx context.Context, p sandbox.Principal, id, dir, glob string, _ int) (sandbox.Listing, error) {
 	files, _, err := e.ListFiles(ctx, p, id, dir, 1)
 	l := sandbox.Listing{Omitted: 3}

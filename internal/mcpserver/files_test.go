@@ -215,6 +215,8 @@ func TestEditFile(t *testing.T) {
 		want string
 	}{
 		{"search_files", args{"pattern": "needle"}, "/data/g.txt:2: needle 2\n[2 matching lines in 1 of 2 files; 1 matching lines are not shown: use a narrower path, glob or pattern]"},
+		{"get_changes", args{}, "diff --git a/data/f b/data/f\ndiff --git a/data/g.txt b/data/g.txt\n[in /data: 2 created, 0 modified, 0 removed]"},
+		{"get_changes", args{"since": "odd"}, "no diff of large: odd; 2 changed files are not shown: use a narrower path]"},
 		{"search_files", args{"pattern": "none"}, "[0 matching lines in 0 of 2 files]"},
 		{"search_files", args{"pattern": "none", "glob": "slow"}, "[0 matching lines in 0 of 2 files; the time for a search has passed, and nothing after /data/x was looked at: use a narrower path, glob or pattern]"},
 		{"list_files", args{"glob": "*.txt"}, "/data/g.txt\n[there are more: 3 files are not shown: use a narrower path, glob or pattern]"},

@@ -111,8 +111,9 @@ type Run struct {
 	Network *RunNetwork `json:"network,omitempty"`
 	// Context is set for a run in a context.
 	Context *RunContext `json:"context,omitempty"`
-	// Changes are what the run changed in the workspace, set when it has
-	// finished. It is nil if the sandbox has no workspace.
+	// Changes are the files that the run changed, set when it has finished: of the
+	// workspace, or without one, of [WorkDir] and the user's home directory. It is nil
+	// if the changes are not known.
 	Changes *Changes `json:"changes,omitempty"`
 	// Service is set for a run that is a service.
 	Service *Service `json:"service,omitempty"`

@@ -38,15 +38,18 @@ const (
 	FileRemoved  Change = "removed"
 )
 
-// A FileChange is one file that a run created, modified or removed.
+// A FileChange is one file that was created, modified or removed.
 type FileChange struct {
-	// Path is relative to [WorkDir].
+	// Path is relative to [WorkDir], or absolute for a file elsewhere.
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
 	Change Change `json:"change"`
+	// SHA256 is the hash of the contents in hexadecimal. It is empty if the contents
+	// were too many to hash, or the file changed or vanished meanwhile.
+	SHA256 string `json:"sha256,omitempty"`
 }
 
-// Changes are the changes in a workspace during a run.
+// Changes are the changes of files during a run.
 type Changes struct {
 	// Files are the first changed files. Omitted counts the rest.
 	Files   []FileChange `json:"files,omitempty"`

@@ -130,6 +130,10 @@ func (emptyEngine) SearchFiles(_ context.Context, _ sandbox.Principal, id string
 	return sandbox.Found{}, none("sandbox", id)
 }
 
+func (emptyEngine) Diff(_ context.Context, _ sandbox.Principal, id string, _ sandbox.DiffRequest) (sandbox.Diff, error) {
+	return sandbox.Diff{}, none("sandbox", id)
+}
+
 func (emptyEngine) GlobFiles(_ context.Context, _ sandbox.Principal, id, _, _ string, _ int) (sandbox.Listing, error) {
 	return sandbox.Listing{}, none("sandbox", id)
 }

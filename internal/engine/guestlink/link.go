@@ -41,6 +41,10 @@ type Guest interface {
 	Search(ctx context.Context, r sandbox.SearchRequest, opts guestapi.FileOptions) (*sandbox.Found, error)
 	Glob(ctx context.Context, path, glob string, depth int, opts guestapi.FileOptions) (*guestapi.GlobResponse, error)
 
+	Changes(ctx context.Context, req guestapi.ChangesRequest) (*guestapi.ChangesResponse, error)
+	Diff(ctx context.Context, r sandbox.DiffRequest) (sandbox.Diff, error)
+	SetBase(ctx context.Context, files []sandbox.CopiedFile) error
+
 	Sixel(ctx context.Context, picture sandbox.Base64, mime string, width int) ([]byte, error)
 	Preview(ctx context.Context, path, mime string, opts guestapi.FileOptions) ([]byte, error)
 

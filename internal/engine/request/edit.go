@@ -1,6 +1,7 @@
 package request
 
 import (
+	"errors"
 	"path"
 	"unicode/utf8"
 
@@ -76,3 +77,25 @@ func CheckGlob(glob string, depth int) error {
 
 // maxGlob bounds a glob, in bytes.
 const maxGlob = 1024
+
+// CheckDiff checks a request for changes. The sandbox checks the path.
+func CheckDiff(r *sandbox.DiffRequest) error {
+	if r.MaxText < 0 || r.MaxText > sandbox.MaxDiffText {
+		return Invalid("show changes: max_text: %d is not between 0 and %d", r.MaxText, sandbox.MaxDiffText)
+	}
+	if r.MaxText == 0 {
+		r.MaxText = sandbox.MaxDiffText
+	}
+	if r.Since != "" && !sandbox.ValidRunID(r.Since) {
+		return ExplainDiff(r, Invalid("show changes: since: %s is not the ID of a run", excerpt.Quote(r.Since)))
+	}
+	return nil
+}
+
+// ExplainDiff adds a hint to an error about the run of a request for changes.
+func ExplainDiff(r *sandbox.DiffRequest, err error) error {
+	if r.Since != "" && errors.Is(err, sandbox.Invalid) {
+		return sandbox.WithHint(err, "leave since out for all changes")
+	}
+	return err
+}

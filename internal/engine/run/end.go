@@ -30,7 +30,7 @@ func (r *Run) finish(end *guestapi.End) {
 	defer r.span.End(nil)
 	defer settling.End(nil)
 	r.closeLog()
-	changes := r.lookAtWorkspace(ctx)
+	changes := r.lookInside(ctx, r.lookAtWorkspace(ctx))
 	r.forgetBaseline()
 	judged, code, usage := r.judge(ctx, end)
 	if uncopied != nil {

@@ -126,6 +126,11 @@ type fakeGuest struct {
 	signals chan struct{} // a value for each Signal
 }
 
+// Changes knows none: the agent is not ours.
+func (g *fakeGuest) Changes(context.Context, guestapi.ChangesRequest) (*guestapi.ChangesResponse, error) {
+	return nil, sandbox.Errorf(sandbox.Unsupported, "find changes: not here")
+}
+
 func (g *fakeGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (guestlink.Events, error) {
 	g.timeout, g.request = opts.Timeout, req
 	if g.failing != nil {

@@ -79,7 +79,10 @@ func (r *Run) preview(ctx context.Context, f sandbox.FileChange, mime string) sa
 	if f.Size > maxFilePicture {
 		return sandbox.Preview{Why: fmt.Sprintf("it has %s, more than %s", sandbox.FormatBytes(f.Size), sandbox.FormatBytes(maxFilePicture))}
 	}
-	name := sandbox.WorkDir + "/" + f.Path
+	name := f.Path
+	if !path.IsAbs(name) {
+		name = sandbox.WorkDir + "/" + name
+	}
 	data, err := r.in.Guest.Preview(ctx, name, mime, guestapi.FileOptions{})
 	switch {
 	case err == nil:

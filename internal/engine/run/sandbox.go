@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -69,6 +70,8 @@ type SandboxOptions struct {
 type Sandbox struct {
 	SandboxOptions // never changed
 	set            *Set
+
+	blind atomic.Bool // the guest cannot tell changes
 
 	longEvent chan struct{} // has a value while a long event of a run is in memory
 

@@ -14,7 +14,7 @@ import (
 // TestEditConflict: a file that a program changes between the reading and the writing
 // of an edit keeps the program's change.
 func TestEditConflict(t *testing.T) {
-	s := New(account.New(account.Config{AsSelf: true}), nil, false)
+	s := New(account.New(account.Config{AsSelf: true}), nil, false, nil)
 	defer s.Close()
 	c := &caller{Account: &account.Account{UID: uint32(os.Getuid()), Home: "/"}}
 	const old, theirs = "old contents", "new contents"

@@ -2,6 +2,7 @@ package files
 
 import (
 	"io"
+	"net/http"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
 )
@@ -12,6 +13,7 @@ type Server struct {
 	accounts *account.Accounts
 	preview  Preview
 	shared   bool
+	changes  func(http.HandlerFunc) http.HandlerFunc
 	marked   markedTree
 	watches  *watches
 	turns    turns
@@ -26,9 +28,9 @@ type Preview func(done <-chan struct{}, a *account.Account, mime string, size in
 
 // New returns a server of files. The caller ends it with Close. If shared is
 // set, the root file system is not the sandbox's own, and is not served as a
-// whole.
-func New(accounts *account.Accounts, preview Preview, shared bool) *Server {
-	return &Server{accounts: accounts, preview: preview, shared: shared, watches: newWatches(),
+// whole. Handlers that change files are wrapped by changes.
+func New(accounts *account.Accounts, preview Preview, shared bool, changes func(http.HandlerFunc) http.HandlerFunc) *Server {
+	return &Server{accounts: accounts, preview: preview, shared: shared, changes: changes, watches: newWatches(),
 		editing: make(chan struct{}, 1), searching: make(chan struct{}, 2)}
 }
 

@@ -25,6 +25,8 @@ type Config struct {
 	WorkDir      string
 	Env          []string
 	ImageDir     string
+	// Before is called before a caller's program starts, with its tag.
+	Before func(tag string)
 }
 
 // ownVariables are variables that a container engine adds to an image's.

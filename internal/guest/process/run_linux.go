@@ -22,6 +22,9 @@ func (s *Set) launch(in *guestapi.StartRequest, user string, timeout time.Durati
 	if err != nil {
 		return nil, nil, err
 	}
+	if s.cfg.Before != nil {
+		s.cfg.Before(in.Tag)
+	}
 	r := &run{Process: p, tag: in.Tag, keep: in.Keep, expired: make(chan struct{})}
 	if err := s.spawn(r, in); err != nil {
 		s.table.release(in.Tag)

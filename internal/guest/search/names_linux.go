@@ -20,11 +20,11 @@ type names struct {
 	at   []uint32 // positions in text
 }
 
-// Kinds of entries.
+// Kinds of an [Entry].
 const (
-	kindFile = byte(iota)
+	KindFile = byte(iota)
 	kindDir
-	kindLink
+	KindLink
 	kindOther
 )
 
@@ -79,11 +79,11 @@ func (n *names) add(e os.DirEntry, room int) error {
 	kind := kindOther
 	switch mode := e.Type(); {
 	case mode.IsRegular():
-		kind = kindFile
+		kind = KindFile
 	case mode.IsDir():
 		kind = kindDir
 	case mode&fs.ModeSymlink != 0:
-		kind = kindLink
+		kind = KindLink
 	}
 	n.at = append(n.at, uint32(len(n.text)))
 	n.text = append(n.text, kind)

@@ -44,13 +44,13 @@ func Find(ctx context.Context, r *sandbox.SearchRequest, root string) (*sandbox.
 		return l.single(ctx, root)
 	}
 	w := &Walk{Root: root, Glob: g, Gitignore: !r.Ignored}
-	cut, err := w.Run(ctx, func(e entry) error {
-		if e.kind != kindFile {
+	cut, err := w.Run(ctx, func(e Entry) error {
+		if e.Kind != KindFile {
 			return nil
 		}
-		f, size, err := openRegular(e.dir, e.name)
+		f, size, err := openRegular(e.Dir, e.Name)
 		if err == unix.EMFILE || err == unix.ENFILE {
-			return rpc.Exhausted("open "+e.name, err)
+			return rpc.Exhausted("open "+e.Name, err)
 		}
 		if err != nil {
 			if err == unix.EACCES {
@@ -59,7 +59,7 @@ func Find(ctx context.Context, r *sandbox.SearchRequest, root string) (*sandbox.
 			return nil // otherwise it is gone, or another file
 		}
 		defer f.close()
-		l.file(ctx, f, size, valid([]byte(path.Join(root, e.rel))))
+		l.file(ctx, f, size, valid([]byte(path.Join(root, e.Rel))))
 		return nil
 	})
 	if err != nil {
@@ -98,7 +98,7 @@ func List(ctx context.Context, root, pattern string, depth int, visit func(name 
 	ctx, cancel := context.WithTimeout(ctx, sandbox.MaxSearchSeconds*time.Second)
 	defer cancel()
 	w := &Walk{Root: root, Glob: g, Depth: depth}
-	return w.Run(ctx, func(e entry) error { return visit(strings.TrimSuffix(root, "/") + "/" + e.rel) })
+	return w.Run(ctx, func(e Entry) error { return visit(strings.TrimSuffix(root, "/") + "/" + e.Rel) })
 }
 
 func parseGlob(text string) (*glob.Glob, error) {

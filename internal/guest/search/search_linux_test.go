@@ -195,8 +195,8 @@ func TestEnd(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	n := 0
 	w := &Walk{Root: dir}
-	cut, err := w.Run(ctx, func(e entry) error {
-		if n++; e.rel == "d07" {
+	cut, err := w.Run(ctx, func(e Entry) error {
+		if n++; e.Rel == "d07" {
 			cancel(nil)
 		}
 		return nil
@@ -211,7 +211,7 @@ func TestEnd(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	fail := errors.New("fail")
-	if _, err := (&Walk{Root: dir}).Run(t.Context(), func(entry) error { return fail }); err != fail {
+	if _, err := (&Walk{Root: dir}).Run(t.Context(), func(Entry) error { return fail }); err != fail {
 		t.Errorf("%v", err)
 	}
 }

@@ -63,17 +63,21 @@ type above struct {
 	rules  []glob.Rule
 }
 
-// An entry is a visited file.
-type entry struct {
-	dir  *os.File
-	name string
-	rel  string
-	kind byte
+// An Entry is a visited file: a name in an open directory. Rel is its path below the
+// root.
+type Entry struct {
+	Dir  *os.File
+	Name string
+	Rel  string
+	Kind byte
 }
+
+// SkipDir is no error: a visit returns it to have a directory not entered.
+var SkipDir = errors.New("skip this directory")
 
 // Run calls visit for each file. An error of visit ends the walk. If ctx ends, or a
 // directory is too large, the walk is incomplete, which is no error.
-func (w *Walk) Run(ctx context.Context, visit func(e entry) error) (sandbox.Cut, error) {
+func (w *Walk) Run(ctx context.Context, visit func(e Entry) error) (sandbox.Cut, error) {
 	f, err := os.OpenFile(w.Root, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return sandbox.Cut{}, rpc.FileError(err, w.Root)
@@ -103,45 +107,49 @@ func (w *Walk) Run(ctx context.Context, visit func(e entry) error) (sandbox.Cut,
 			w.pop()
 			continue
 		}
-		e := entry{dir: top.f, name: string(top.names.name(top.next)), kind: top.names.kind(top.next)}
-		e.rel = path.Join(top.rel, e.name)
+		e := Entry{Dir: top.f, Name: string(top.names.name(top.next)), Kind: top.names.kind(top.next)}
+		e.Rel = path.Join(top.rel, e.Name)
 		top.next++
-		if w.Gitignore && (e.name == ".git" || w.ignored(e.rel, e.kind == kindDir)) {
+		if w.Gitignore && (e.Name == ".git" || w.ignored(e.Rel, e.Kind == kindDir)) {
 			continue
 		}
-		if w.Glob == nil || w.Glob.Matches(e.rel) {
-			if err := visit(e); err != nil {
+		if w.Glob == nil || w.Glob.Matches(e.Rel) {
+			err := visit(e)
+			if err != nil && err != SkipDir {
 				return sandbox.Cut{}, err
 			}
 			if ctx.Err() != nil { // the visit may be incomplete
 				return w.cut(ctx.Err(), at), nil
 			}
+			if err == SkipDir {
+				continue
+			}
 		}
-		at = e.rel
-		if e.kind != kindDir || w.Depth > 0 && len(w.frames) >= w.Depth || w.Glob != nil && !w.Glob.Enters(e.rel) {
+		at = e.Rel
+		if e.Kind != kindDir || w.Depth > 0 && len(w.frames) >= w.Depth || w.Glob != nil && !w.Glob.Enters(e.Rel) {
 			continue
 		}
 		if err := w.enter(ctx, e, top.dev); err != nil && ctx.Err() == nil {
-			return w.cut(err, e.rel), nil
+			return w.cut(err, e.Rel), nil
 		}
 	}
 	return sandbox.Cut{}, nil
 }
 
 // enter goes into a directory. An error is about the whole walk.
-func (w *Walk) enter(ctx context.Context, e entry, parent uint64) error {
+func (w *Walk) enter(ctx context.Context, e Entry, parent uint64) error {
 	if len(w.frames) >= maxDepth {
 		w.Unreadable++
 		return nil
 	}
-	f, err := openDirAt(e.dir, e.name)
+	f, err := openDirAt(e.Dir, e.Name)
 	if err != nil {
 		if err == unix.EACCES {
 			w.Unreadable++
 		}
 		return nil // otherwise it is gone
 	}
-	err = w.push(ctx, f, e.rel, parent)
+	err = w.push(ctx, f, e.Rel, parent)
 	if err != nil && !errors.Is(err, errNames) {
 		w.Unreadable++
 		return nil

@@ -252,7 +252,7 @@ const (
 	maxFilePictures = 4
 )
 
-// AddChanges adds the files that a run changed in its workspace: their names, URLs
+// AddChanges adds the files that a run changed: their names, URLs
 // and links. It also adds the pictures that the run made, if there are previews of
 // them. link makes the URL of a file; nil makes none.
 func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, link func(name string) string) {
@@ -270,8 +270,12 @@ func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, l
 			continue
 		}
 		kind := mime.TypeByExtension(path.Ext(f.Path))
-		uri := FileURI(run.SandboxID, sandbox.WorkDir+"/"+f.Path)
-		if link != nil {
+		file := f.Path
+		if !path.IsAbs(file) {
+			file = sandbox.WorkDir + "/" + file
+		}
+		uri := FileURI(run.SandboxID, file)
+		if link != nil && !path.IsAbs(f.Path) {
 			out.URL = link(f.Path)
 			uri = out.URL
 		}
