@@ -33,7 +33,8 @@ type apiServer struct {
 	addr     netip.Addr
 	port     string
 	resolver string
-	roots    string // path of the certificate that vouches for it
+	roots    string       // path of the certificate that vouches for it
+	git      http.Handler // of paths below /git/, or nil
 
 	mu   sync.Mutex
 	seen map[string]string // the key that each program sent
@@ -74,6 +75,10 @@ func newAPIServer(t *testing.T) *apiServer {
 		t.Fatal(err)
 	}
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.git != nil && strings.HasPrefix(r.URL.Path, "/git/") {
+			s.git.ServeHTTP(w, r)
+			return
+		}
 		s.mu.Lock()
 		name := strings.TrimPrefix(r.URL.Path, "/")
 		s.seen[name] = r.Header.Get("X-Key")
