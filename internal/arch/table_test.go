@@ -20,6 +20,7 @@ var table = []row{
 	{"sandbox", "nothing"},
 	{"atomicfile", "nothing"},
 	{"filelock", "nothing"},
+	{"state", "sandbox"},
 	{"ansi", "nothing"},
 	{"trace", "nothing"},
 	{"fair", "sandbox"},
@@ -59,9 +60,11 @@ var table = []row{
 	{"driver/docker/dockerapi", "driver, driver/container, driver/container/stdio, sandbox"},
 	{"driver/e2b", "atomicfile, driver, guestapi, language, sandbox"},
 	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, trace"},
-	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, trace"},
-	{"driver/gvisor/sentry", "driver/gvisor/allowance, driver/gvisor/diagnosis, network"},
+	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, state, trace"},
+	{"driver/gvisor/sentry", "atomicfile, driver/gvisor/allowance, driver/gvisor/diagnosis, network"},
 	{"driver/gvisor/message", "driver, driver/gvisor/cgroup, sandbox, trace"},
+	{"driver/gvisor/bundle", "driver, driver/gvisor/cgroup, driver/gvisor/message, driver/gvisor/rootfs, driver/gvisor/users, network, sandbox"},
+	{"driver/gvisor/checkpoint", "atomicfile, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/rootfs, sandbox, state"},
 	{"driver/gvisor/cgroup", "sandbox"},
 	{"driver/gvisor/allowance", "driver/gvisor/cgroup, sandbox"},
 	{"driver/gvisor/process", "driver/gvisor/users, network"},
@@ -164,7 +167,7 @@ var outside = map[string][]string{
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
 	"github.com/moby/sys/capability":         {"driver/gvisor/sentry"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver", "mcpserver/answer", "mcpserver/approval", "mcpserver/complete", "mcpserver/notices", "mcpserver/prompts", "mcpserver/task", "mcpserver/transport", "test/conformance"},
-	"github.com/opencontainers/runtime-spec": {"driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
+	"github.com/opencontainers/runtime-spec": {"driver/gvisor/bundle", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},
 	"github.com/rogpeppe/go-internal":        {"cli/install", "tests"},
@@ -178,10 +181,10 @@ var outside = map[string][]string{
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "dashboard", "httpserver", "network", "signin"},
-	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
+	"gvisor.dev/gvisor":                      {"driver/gvisor/bundle", "driver/gvisor/callfilter", "driver/gvisor/checkpoint", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
 	"modernc.org/sqlite":                     {"store"},
 }
 
@@ -190,8 +193,9 @@ var longFiles = map[string]string{}
 
 // longPackages are over maxPackageLines, each for a reason.
 var longPackages = map[string]string{
-	"driver/drivertest": "one suite for all drivers",
-	"cli":               "a file for each command; they share only the program and its streams",
+	"cli":                      "a file for each command; they share only the program and its streams",
+	"driver/drivertest":        "one suite for all drivers",
+	"driver/gvisor/supervisor": "a box is made, paused, saved, restored and destroyed under the same locks",
 }
 
 // testOnly are packages that are in no program. What they import beyond the

@@ -106,6 +106,8 @@ type Features struct {
 	// the requests that are under way on streams. The engine pauses only
 	// hibernating sandboxes then.
 	ColdPause bool
+	// Save, which requires Pause, means that boxes implement Saver.
+	Save      bool
 	Incidents bool // boxes implement Reporter
 	Usage     bool // boxes implement Meter
 	Detach    bool // Spec.Detached is honoured

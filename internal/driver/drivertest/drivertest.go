@@ -114,6 +114,7 @@ func Run(t *testing.T, h Harness) {
 		{"Owner", testOwner},
 		{"Lease", testLease},
 		{"Pause", testPause},
+		{"Save", testSave},
 		{"Receipt", testReceipt},
 		{"Workspace", testWorkspace},
 		{"Seal", testSeal},

@@ -10,12 +10,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // box is a box in the driver.
 type box struct {
 	client *client
+	images *image.Store // nil if there are none
 	ref    string
 	forget func() // removes the box from those that hold connections
 
@@ -30,6 +32,8 @@ type box struct {
 	// guest takes own.
 	spare []net.Conn
 	own   net.Conn
+	// streams are all open connections to the guest.
+	streams map[*stream]bool
 }
 
 // A turn is a lock whose waiters obey a context: a guest that answers late must
@@ -49,8 +53,8 @@ func (t turn) end() { <-t }
 
 // newBox returns a box that holds its connections until it is released. It calls
 // forget then.
-func newBox(c *client, ref string, forget func(*box)) *box {
-	b := &box{client: c, ref: ref, asleep: make(turn, 1)}
+func newBox(c *client, images *image.Store, ref string, forget func(*box)) *box {
+	b := &box{client: c, images: images, ref: ref, asleep: make(turn, 1), streams: map[*stream]bool{}}
 	b.forget = func() { forget(b) }
 	b.guest = guestapi.NewClient(func(ctx context.Context) (net.Conn, error) {
 		return b.dial(ctx, b.takeOwn)
@@ -76,6 +80,7 @@ var (
 	_ driver.Reporter  = (*box)(nil)
 	_ driver.Networker = (*box)(nil)
 	_ driver.Leaser    = (*box)(nil)
+	_ driver.Saver     = (*box)(nil)
 )
 
 func (b *box) Ref() string { return b.ref }
@@ -124,7 +129,7 @@ func (b *box) dial(ctx context.Context, take func() net.Conn) (net.Conn, error) 
 		near.Close()
 		return nil, sandbox.Wrap(err, "dial box", b.ref)
 	}
-	return message.FileConn(near)
+	return b.open(near)
 }
 
 // Receipt implements [driver.Box]. It resumes a paused box for the duration of the
@@ -142,6 +147,9 @@ func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
 	rep, err := b.client.call(ctx, &message.Request{Op: message.OpReceipt, Ref: b.ref})
 	if err != nil {
 		return nil, err
+	}
+	if rep.Report.Saved {
+		return nil, sandbox.Errorf(sandbox.Conflict, "the sandbox is saved on disk, and must be resumed first")
 	}
 	if rep.Report.Paused {
 		if _, err := b.client.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref}); err != nil {
@@ -226,7 +234,10 @@ func (b *box) Resume(ctx context.Context) error {
 		return sandbox.Wrap(err, "resume box", b.ref)
 	}
 	defer b.asleep.end()
-	_, err := b.client.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref})
+	rep, err := b.client.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref})
+	if err == nil && rep.Order != nil {
+		err = b.restore(ctx, rep.Order)
+	}
 	return sandbox.Wrap(err, "resume box", b.ref)
 }
 

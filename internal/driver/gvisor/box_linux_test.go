@@ -12,7 +12,7 @@ import (
 // TestPauseObeysContext pauses and resumes a box while another operation has it
 // awake, as a receipt does that the guest does not answer.
 func TestPauseObeysContext(t *testing.T) {
-	b := newBox(nil, "box", func(*box) {})
+	b := newBox(nil, nil, "box", func(*box) {})
 	defer b.release()
 	if err := b.asleep.take(t.Context()); err != nil {
 		t.Fatal(err)

@@ -249,6 +249,9 @@ func (c *client) exchange(ctx context.Context, p *supervisorProcess, req *messag
 		return nil, c.lost(err)
 	}
 	if err := rep.Err.Err(); err != nil {
+		if req.Op == message.OpSave && rep.Version < message.VersionSave {
+			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and saves none on disk")
+		}
 		if req.Op == message.OpLease && rep.Version < message.VersionLease {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and ends none by itself")
 		}
@@ -292,8 +295,9 @@ func (c *client) openUsersLocked() (first int, trees []*rootfs.Tree) {
 	return 0, nil
 }
 
-// create has the supervisor make a box, with users of its own if possible.
-func (c *client) create(ctx context.Context, req *message.Request, streams []*os.File) (*message.Reply, error) {
+// create has the supervisor make or restore a box of a spec, with users of its own if
+// possible.
+func (c *client) create(ctx context.Context, req *message.Request, spec *driver.Spec, streams []*os.File) (*message.Reply, error) {
 	if _, err := c.running(); err != nil {
 		return nil, err
 	}
@@ -304,11 +308,11 @@ func (c *client) create(ctx context.Context, req *message.Request, streams []*os
 		return nil, errDriverClosed()
 	}
 	files := slices.Clone(streams)
-	if own != nil && req.Spec.Workspace != "" {
-		if err := rootfs.CheckWorkspace(req.Spec.Workspace); err != nil {
+	if own != nil && spec.Workspace != "" {
+		if err := rootfs.CheckWorkspace(spec.Workspace); err != nil {
 			return nil, err
 		}
-		workspace, err := own.Open(req.Spec.Workspace, 0, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+		workspace, err := own.Open(spec.Workspace, 0, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 		if err != nil {
 			own, why = nil, err
 		} else {

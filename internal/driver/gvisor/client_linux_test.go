@@ -34,7 +34,7 @@ func TestEarlierSupervisor(t *testing.T) {
 		"present": {message.Reply{Version: message.Version, Err: unknown}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBox(answeringClient(t, c.reply), sandbox.NewID(), func(*box) {})
+			b := newBox(answeringClient(t, c.reply), nil, sandbox.NewID(), func(*box) {})
 			defer b.release()
 			ok, err := driver.SetLease(t.Context(), b, driver.Lease{End: time.Now()})
 			if ok || (err != nil) != c.fails {

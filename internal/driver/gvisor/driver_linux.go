@@ -77,7 +77,7 @@ func (d *Driver) Info() driver.Info {
 		Boundary: sandbox.BoundaryKernel,
 		Features: driver.Features{
 			Host: true, Pause: true, Incidents: true, Usage: true, Detach: true, Lease: true, Network: true,
-			Workspace: true, Unnamed: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true,
+			Workspace: true, Unnamed: true, Save: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true,
 		},
 	}
 }
@@ -108,7 +108,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		if err == nil {
 			defer f.Close()
 			far = append(far, f)
-			near, err = message.FileConn(n)
+			near, err = b.open(n)
 		}
 		if err != nil {
 			b.release()
@@ -122,7 +122,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		defer done()
 		var rep *message.Reply
 		req := &message.Request{Op: message.OpCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec.Secrets), Root: root, Trace: trace.On(ctx)}
-		if rep, err = d.client.create(ctx, req, far); err == nil {
+		if rep, err = d.client.create(ctx, req, spec, far); err == nil {
 			trace.Adopt(ctx, rep.Spans)
 		}
 	}
@@ -203,7 +203,7 @@ func secretValues(secrets []sandbox.Secret) []string {
 
 // newBox returns a box, and keeps it until its release.
 func (d *Driver) newBox(ref string) *box {
-	b := newBox(d.client, ref, d.forget)
+	b := newBox(d.client, d.opts.Images, ref, d.forget)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.boxes[b] = true

@@ -24,7 +24,7 @@ var _ driver.UnnamedLister = (*box)(nil)
 func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
 	rep, err := b.client.call(ctx, &message.Request{Op: message.OpUnnamed, Ref: b.ref})
 	var files []driver.UnnamedFile
-	if err == nil && rep.Workspace != "" {
+	if err == nil && rep.Workspace != "" && rep.Sentry != 0 { // a saved box has no sentry
 		files, err = unnamedFiles(ctx, rep.Sentry, rep.Workspace)
 	}
 	return files, sandbox.Wrap(err, "list files without a name of box", b.ref)

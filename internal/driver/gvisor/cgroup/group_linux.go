@@ -197,6 +197,27 @@ func (g *Group) CPUTime() (time.Duration, error) {
 	return 0, fs.ErrNotExist
 }
 
+// SetMemory changes the memory limit, if the group has one.
+func (g *Group) SetMemory(bytes int64) error {
+	if g == nil || g.Dirs[Memory] == "" {
+		return nil
+	}
+	write := func(file string) error {
+		return os.WriteFile(filepath.Join(g.Dirs[Memory], file), []byte(strconv.FormatInt(bytes, 10)), 0)
+	}
+	if g.V2 {
+		return write("memory.max")
+	}
+	// The limit may not exceed the one with swap, so that one is changed first to
+	// raise both, and last to lower them. Not every host kernel has it.
+	if err := write("memory.limit_in_bytes"); err == nil {
+		_ = write("memory.memsw.limit_in_bytes")
+		return nil
+	}
+	_ = write("memory.memsw.limit_in_bytes")
+	return write("memory.limit_in_bytes")
+}
+
 // MemoryKills returns the number of OOM kills of the host kernel in the group.
 func (g *Group) MemoryKills() (int, error) {
 	file := "memory.oom_control"

@@ -1,6 +1,8 @@
 package message
 
 import (
+	"time"
+
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 )
@@ -33,6 +35,12 @@ type Record struct {
 	// WhyHostUsers gives the reason; it is empty in boxes of earlier versions.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`
+	// Root names the file of the box's image, if it is not the host's.
+	Root string `json:"root,omitempty"`
+	// MemoryKills counts the kills before the box was saved, if it was.
+	MemoryKills int `json:"memory_kills,omitempty"`
+	// CPUTime is what the box used before it was saved, if it was.
+	CPUTime time.Duration `json:"cpu_time,omitempty"`
 }
 
 // LinkName is the name of a box's interface inside the box.

@@ -8,6 +8,7 @@ type Report struct {
 	Record Record `json:"record"`
 	Sentry int    `json:"sentry"`
 	Paused bool   `json:"paused,omitempty"`
+	Saved  bool   `json:"saved,omitempty"` // there is no sentry
 	// Network is the policy in force, if the box has a network that answers.
 	Network sandbox.Network `json:"network,omitempty"`
 	Walls   []string        `json:"walls,omitempty"`   // the confinement of that network's process

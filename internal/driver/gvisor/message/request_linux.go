@@ -28,7 +28,7 @@ type Request struct {
 	Ruled bool             `json:"ruled,omitempty"`
 	// Root is the root file system of the spec's image; nil for the host's.
 	Root *ImageRoot `json:"root,omitempty"`
-	// FirstUser is the first of the box's users. If it is 0, the box has the
+	// FirstUser, for OpCreate and OpRestore, is the first of the box's users. If it is 0, the box has the
 	// supervisor's users; WhyHostUsers is then the reason, if root runs the server. If
 	// it is not 0 and the spec has a workspace, the last file is the workspace's
 	// tree.
@@ -63,18 +63,21 @@ const (
 	OpTraffic    = "traffic"
 	OpSetNetwork = "set network"
 	OpAuthority  = "authority"
-	OpWatch      = "watch" // carries the box's memory file
-	OpLease      = "lease" // since VersionLease
-	OpUsage      = "usage" // since VersionUsage
+	OpWatch      = "watch"   // carries the box's memory file
+	OpLease      = "lease"   // since VersionLease
+	OpSave       = "save"    // since VersionSave
+	OpRestore    = "restore" // since VersionSave; resumes a saved box
+	OpUsage      = "usage"   // since VersionUsage
 )
 
 // Version is the version of these messages that a supervisor of this program
 // understands; its replies carry it. Replies of earlier supervisors have no version,
 // which decodes as 0.
 const (
-	Version      = VersionUsage
+	Version      = VersionSave
 	VersionLease = 1
 	VersionUsage = 2
+	VersionSave  = 3
 )
 
 // Reply is the supervisor's answer.
@@ -90,4 +93,9 @@ type Reply struct {
 	Traffic   *sandbox.Traffic `json:"traffic,omitempty"`
 	Authority []byte           `json:"authority,omitempty"`
 	Spans     []trace.Span     `json:"spans,omitempty"`
+	// Saved is the state of a saved box.
+	Saved *driver.Saved `json:"saved,omitempty"`
+	// Order, in the reply to OpResume, is the spec of a saved box, which OpRestore
+	// resumes.
+	Order *driver.Spec `json:"order,omitempty"`
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
@@ -40,17 +42,21 @@ type box struct {
 	// The processes of the network and the sentry, if own. Until the box is ready,
 	// the supervisor's mu guards the slice; after that, the slice does not change.
 	children []*process.Child
-	ready    bool            // the box is complete; guarded by the supervisor's mu
-	kernel   *runsc.Sandbox  // nil if no sentry was started
-	network  int             // the process of the box's network; 0 if there is none or it is not own
-	watch    *memwatch.Watch // nil unless the supervisor enforces the memory limit
+	ready    bool                          // the box is complete; guarded by the supervisor's mu
+	kernel   atomic.Pointer[runsc.Sandbox] // nil if there is no sentry
+	network  int                           // the process of the box's network; 0 if there is none or it is not own
+	watch    *memwatch.Watch               // nil unless the supervisor enforces the memory limit
 
 	// lease is nil if this supervisor's driver has not set one, or if another
 	// supervisor holds the box. Guarded by the supervisor's mu.
 	lease   *lease
 	leasing sync.Mutex // held while the lease is set; it comes before the supervisor's mu
 
-	mu   sync.Mutex // held while the box is paused, resumed or destroyed
+	streams checkpoint.Streams
+	// earlierKills is the record's MemoryKills.
+	earlierKills atomic.Int64
+
+	mu   sync.Mutex // held while the box is paused, resumed, saved or destroyed
 	gone bool       // guarded by mu
 	// The time of the sentry's next garbage collection before a pause, and the
 	// interval to the one after it. Guarded by mu.
@@ -73,10 +79,11 @@ func (b *box) writeWhole(name string, v any) error {
 
 // sentry returns the process ID of the sentry, or 0.
 func (b *box) sentry() int {
-	if b.kernel == nil {
+	k := b.kernel.Load()
+	if k == nil {
 		return 0
 	}
-	return b.kernel.Getpid()
+	return k.Getpid()
 }
 
 // alive reports whether the sentry runs. A zombie does not run.
@@ -85,18 +92,18 @@ func (b *box) alive() bool {
 	return pid > 0 && process.IsOfBox(pid, b.record.Spec.ID)
 }
 
-// guestConnFD is the descriptor of the guest's first connection; the others follow
-// it.
-const guestConnFD = 3
-
 // dial starts the guest's connector in the box, with stream as its standard input.
 // The connector passes that socket to the guest and exits.
 func (b *box) dial(ctx context.Context, stream *os.File) error {
-	if !b.alive() {
-		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	k := b.kernel.Load()
+	if k == nil || !b.alive() {
+		return b.noSentry()
 	}
-	pid, err := b.kernel.Execute(b.conf, &control.ExecArgs{
-		ContainerID:      b.kernel.ID,
+	if err := b.streams.Add(stream); err != nil {
+		return err
+	}
+	pid, err := k.Execute(b.conf, &control.ExecArgs{
+		ContainerID:      k.ID,
 		Filename:         rootfs.GuestPath,
 		Argv:             []string{rootfs.GuestPath, "connect"},
 		WorkingDirectory: "/",
@@ -109,7 +116,7 @@ func (b *box) dial(ctx context.Context, stream *os.File) error {
 	}
 	status := make(chan error, 1)
 	go func() {
-		ws, err := b.kernel.WaitPID(b.kernel.ID, pid)
+		ws, err := k.WaitPID(k.ID, pid)
 		if err == nil && (!ws.Exited() || ws.ExitStatus() != 0) {
 			err = fmt.Errorf("connector ended with %d", ws)
 		}
@@ -123,9 +130,18 @@ func (b *box) dial(ctx context.Context, stream *os.File) error {
 	}
 }
 
+// noSentry returns the error for an operation that needs the sentry of a box without
+// one.
+func (b *box) noSentry() error {
+	if b.saved() {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox is saved on disk, and must be resumed first")
+	}
+	return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+}
+
 // orGone adds ErrGone to err if the box is gone.
 func (b *box) orGone(err error) error {
-	if err != nil && !b.alive() {
+	if err != nil && !b.alive() && !b.saved() {
 		return errors.Join(driver.ErrGone, err)
 	}
 	return err
@@ -133,7 +149,7 @@ func (b *box) orGone(err error) error {
 
 // incidents returns the counts of the box.
 func (b *box) incidents() (driver.Incidents, error) {
-	in := driver.Incidents{Alive: b.alive()}
+	in := driver.Incidents{Alive: b.alive() || b.saved()}
 	switch {
 	case b.record.WatchMemory:
 		if _, err := os.Stat(b.memoryMark()); err == nil {
@@ -146,11 +162,17 @@ func (b *box) incidents() (driver.Incidents, error) {
 		}
 		in.MemoryKills = n
 	}
+	in.MemoryKills += int(b.earlierKills.Load())
 	return in, nil
 }
 
 // usage returns what the box has used, or nil if its control group does not count it.
 func (b *box) usage() (*driver.Usage, error) {
+	b.mu.Lock() // a save moves the count from the group to the record
+	defer b.mu.Unlock()
+	if b.saved() && b.record.CPUTime > 0 {
+		return &driver.Usage{CPU: b.record.CPUTime}, nil
+	}
 	cpu, err := b.record.Cgroup.CPUTime()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -158,17 +180,21 @@ func (b *box) usage() (*driver.Usage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read CPU time: %w", err)
 	}
-	return &driver.Usage{CPU: cpu}, nil
+	return &driver.Usage{CPU: b.record.CPUTime + cpu}, nil
 }
 
 // report returns the supervisor's data about the box.
 func (b *box) report(ctx context.Context) (*message.Report, error) {
-	if !b.alive() {
-		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
-	}
 	b.mu.Lock()
 	rec := b.record
+	saved := b.saved()
 	b.mu.Unlock()
+	if saved {
+		return &message.Report{Record: rec, Saved: true}, nil
+	}
+	if !b.alive() {
+		return nil, b.noSentry()
+	}
 	var inForce sandbox.Network
 	var walls []string
 	if rec.Linked {

@@ -7,9 +7,13 @@ import (
 	"os"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/bundle"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
@@ -36,6 +40,7 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 	b := &box{record: message.Record{Spec: *spec}, dir: s.boxDir(spec.ID), own: true, null: s.null}
 	b.record.Linked = spec.Network != sandbox.NetworkNone
 	b.record.CountsAll = true
+	b.record.Root = rootName(image)
 	b.record.FirstUser, b.record.WhyHostUsers = req.FirstUser, req.WhyHostUsers
 	b.record.UserIsRoot = spec.Workspace != "" && !users.RootIsRoot()
 	if err := s.reserve(b); err != nil {
@@ -57,53 +62,90 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if b.conf, err = b.settings(); err != nil {
+	err = s.launch(ctx, b, launchOrder{
+		image: image, workspace: workspace, streams: streams, secrets: spec.Secrets, preparing: preparing,
+		begin: func(conf *config.Config, spec *specs.Spec) error {
+			return trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.kernel.Load().StartRoot(conf, spec) })
+		},
+	})
+	if err != nil {
 		return err
 	}
-	bundle := b.bundle(len(streams))
-	if image != nil {
-		b.useImage(bundle, image)
+	s.mu.Lock()
+	b.ready = true
+	s.mu.Unlock()
+	return nil
+}
+
+// A launchOrder says how launch starts the processes of a box.
+type launchOrder struct {
+	image     *message.ImageRoot // nil for the image "host"
+	workspace *rootfs.Tree       // see openMounts
+	streams   []*os.File         // for the guest
+	secrets   []sandbox.Secret
+	preparing *trace.Active // ends when the first process starts
+	// begin has the sentry run programs, with the settings for that.
+	begin func(*config.Config, *specs.Spec) error
+}
+
+// launch starts the processes of a box whose record is complete, and confines them.
+// If there is an error, the caller ends those that were started.
+func (s *supervisor) launch(ctx context.Context, b *box, o launchOrder) (err error) {
+	if b.conf, err = bundle.Settings(&b.record, b.dir); err != nil {
+		return err
 	}
-	s.filter.Give(bundle)
-	mounts, err := s.openMounts(b, bundle, image, workspace)
+	spec := bundle.New(&b.record, b.dir, len(o.streams))
+	if o.image != nil {
+		bundle.UseImage(&b.record, b.dir, spec, o.image)
+	}
+	s.filter.Give(spec)
+	mounts, err := s.openMounts(b, spec, o.image, o.workspace)
 	if err != nil {
 		return err
 	}
 	defer message.CloseAll(mounts)
-	if err := b.writeBundle(bundle); err != nil {
+	if err := bundle.Write(b.dir, spec); err != nil {
 		return err
 	}
 	passed := map[int]*os.File{}
-	for i, stream := range streams {
-		passed[guestConnFD+i] = stream
+	for i, stream := range o.streams {
+		passed[bundle.GuestConnFD+i] = stream
+		if err := b.streams.Add(stream); err != nil {
+			return err
+		}
 	}
 	var link *os.File
 	if b.record.Linked {
-		if link, err = s.startNetwork(b, spec.Secrets); err != nil {
+		if link, err = s.startNetwork(b, o.secrets); err != nil {
 			return err
 		}
 		defer link.Close()
 	}
-	preparing.End(nil)
+	o.preparing.End(nil)
 	_, making := trace.Start(ctx, "start processes")
-	err = s.startKernel(b, bundle, mounts, passed)
+	err = s.startKernel(b, spec, mounts, passed)
 	making.End(err)
 	if err != nil {
 		return err
 	}
 	// Moving a process into a control group waits for the host kernel, for ten
 	// milliseconds or more. The sentry and the guest start meanwhile. No user
-	// program runs before both are done.
+	// program runs before both are done, except those of a saved box.
 	confined := make(chan error, 1)
-	go func() {
+	confine := func() {
 		confined <- trace.Do(ctx, "confine them", func(context.Context) error { return b.confine() })
-	}()
+	}
+	if len(o.streams) > 0 {
+		go confine()
+	} else {
+		confine()
+	}
 	conf := b.conf
 	if link != nil {
 		conf, err = b.link(link)
 	}
 	if err == nil {
-		err = trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.kernel.StartRoot(conf, bundle) })
+		err = o.begin(conf, spec)
 	}
 	if err := <-confined; err != nil {
 		return err
@@ -111,13 +153,19 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 	if err != nil {
 		return diagnosis.ExplainStart(err)
 	}
-	if err := ctx.Err(); err != nil {
+	files, err := checkpoint.ReadSentryFiles(b.sentry())
+	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	b.ready = true
-	s.mu.Unlock()
-	return nil
+	b.streams.Started(files)
+	if b.record.WatchMemory {
+		file, err := memwatch.Open(b.sentry())
+		if err != nil {
+			return err
+		}
+		b.startWatch(file)
+	}
+	return ctx.Err()
 }
 
 // reserve makes the box's directory and registers the box. Resources that are made
@@ -162,8 +210,7 @@ func (s *supervisor) startNetwork(b *box, secrets []sandbox.Secret) (*os.File, e
 //
 // If there is an error, the caller removes the partial box.
 func (s *supervisor) startKernel(b *box, spec *specs.Spec, mounts []*os.File, passed map[int]*os.File) error {
-	var err error
-	b.kernel, err = sentry.Start(b.conf, spec, sentry.StartOptions{
+	kernel, err := sentry.Start(b.conf, spec, sentry.StartOptions{
 		ID:       b.record.Spec.ID,
 		Dir:      b.dir,
 		Mounts:   mounts,
@@ -173,8 +220,9 @@ func (s *supervisor) startKernel(b *box, spec *specs.Spec, mounts []*os.File, pa
 	if err != nil {
 		return err
 	}
-	if err := s.hold(b, b.kernel.Getpid()); err != nil {
+	b.kernel.Store(kernel)
+	if err := s.hold(b, kernel.Getpid()); err != nil {
 		return diagnosis.ExplainStart(err)
 	}
-	return b.saveKernel()
+	return sentry.Keep(b.dir, kernel)
 }

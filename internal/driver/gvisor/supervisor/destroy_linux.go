@@ -48,6 +48,15 @@ func (s *supervisor) destroy(ref string) error {
 // endLocked kills the processes of a box and removes its files. The caller holds
 // b.mu.
 func (s *supervisor) endLocked(b *box) error {
+	if err := s.endProcessesLocked(b); err != nil {
+		return err // the record stays for the next try
+	}
+	return os.RemoveAll(b.dir)
+}
+
+// endProcessesLocked kills the processes of a box, and removes what belongs to them
+// outside of its directory. The caller holds b.mu.
+func (s *supervisor) endProcessesLocked(b *box) error {
 	if b.watch != nil {
 		b.watch.Stop()
 	}
@@ -61,10 +70,7 @@ func (s *supervisor) endLocked(b *box) error {
 	if err := b.record.Cgroup.Remove(); err != nil {
 		errs = append(errs, err)
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...) // the record stays for the next try
-	}
-	return os.RemoveAll(b.dir)
+	return errors.Join(errs...)
 }
 
 // kill kills the processes of a box and returns when there are none.
@@ -88,8 +94,8 @@ func (s *supervisor) kill(b *box) error {
 // forgetKernel removes the files of an ended sentry outside of the box's directory.
 func (s *supervisor) forgetKernel(b *box) error {
 	var left []string
-	if b.kernel != nil {
-		left = append(left, b.kernel.ControlSocketPath)
+	if k := b.kernel.Load(); k != nil {
+		left = append(left, k.ControlSocketPath)
 	}
 	if !s.made(b) {
 		// The socket of a sentry that died during its start is not recorded. gVisor

@@ -16,6 +16,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -50,7 +51,7 @@ func TestEarlierGofer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Saver.UnlockOrDie()
-	if loaded, err := s.load(id); err != nil || loaded.sentry() != 4711 || loaded.kernel.ControlSocketPath != c.Sandbox.ControlSocketPath {
+	if loaded, err := s.load(id); err != nil || loaded.sentry() != 4711 || loaded.kernel.Load().ControlSocketPath != c.Sandbox.ControlSocketPath {
 		t.Errorf("loaded: %+v, %v", loaded, err)
 	}
 	if err := s.destroy(id); err != nil {
@@ -71,7 +72,7 @@ func TestDamaged(t *testing.T) {
 		{"record in part", recordFile, `{"spec": `},
 		{"record of nothing", recordFile, `{}`},
 		{"record of another", recordFile, `{"spec": {"ID": "sbx_another"}}`},
-		{"kernel in part", kernelFile, `{"pid": `},
+		{"kernel in part", sentry.KeptFile, `{"pid": `},
 		{"earlier state in part", "", `{"sandbox": `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -117,13 +118,13 @@ func TestAdopted(t *testing.T) {
 	s := &supervisor{dir: t.TempDir(), boxes: map[string]*box{}}
 	id := sandbox.NewID()
 	b := &box{record: message.Record{Spec: driver.Spec{ID: id}}, dir: s.boxDir(id)}
-	b.kernel = &runsc.Sandbox{ID: id, ControlSocketPath: filepath.Join(b.dir, "socket")}
-	b.kernel.Pid.Store(4711)
-	if err := errors.Join(os.MkdirAll(b.dir, 0o700), b.save(), b.saveKernel()); err != nil {
+	b.kernel.Store(&runsc.Sandbox{ID: id, ControlSocketPath: filepath.Join(b.dir, "socket")})
+	b.kernel.Load().Pid.Store(4711)
+	if err := errors.Join(os.MkdirAll(b.dir, 0o700), b.save(), sentry.Keep(b.dir, b.kernel.Load())); err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := s.load(id)
-	if err != nil || loaded.sentry() != 4711 || loaded.kernel.ControlSocketPath != b.kernel.ControlSocketPath || loaded.kernel.ID != id {
+	if err != nil || loaded.sentry() != 4711 || loaded.kernel.Load().ControlSocketPath != b.kernel.Load().ControlSocketPath || loaded.kernel.Load().ID != id {
 		t.Errorf("loaded: %+v, %v", loaded, err)
 	}
 	if files, err := filepath.Glob(filepath.Join(b.dir, "*.new")); len(files) > 0 || err != nil {

@@ -88,13 +88,6 @@ func (b *box) confine() error {
 			return err
 		}
 	}
-	if b.record.WatchMemory {
-		file, err := memwatch.Open(sentry)
-		if err != nil {
-			return err
-		}
-		b.startWatch(file)
-	}
 	return nil
 }
 

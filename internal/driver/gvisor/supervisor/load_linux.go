@@ -12,8 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/bundle"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -24,7 +26,7 @@ func (s *supervisor) find(ref string) (*box, error) {
 		ready := b.ready
 		s.mu.Unlock()
 		if ready {
-			return b, nil
+			return b, s.refresh(b)
 		}
 		return nil, sandbox.Errorf(sandbox.Conflict, "box is still being made")
 	}
@@ -32,7 +34,7 @@ func (s *supervisor) find(ref string) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !b.alive() {
+	if !b.alive() && !b.saved() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
 	s.mu.Lock()
@@ -115,10 +117,16 @@ func (s *supervisor) load(ref string) (*box, error) {
 	if b.record.Spec.ID != ref {
 		return nil, fmt.Errorf("%w: its record is of a box %q", driver.ErrGone, b.record.Spec.ID)
 	}
-	if b.conf, err = b.settings(); err != nil {
+	if b.conf, err = bundle.Settings(&b.record, b.dir); err != nil {
 		return nil, err
 	}
-	if err := b.loadKernel(s.earlierDir()); err != nil {
+	kernel, err := sentry.Kept(b.dir, s.earlierDir(), ref)
+	if err != nil {
+		return nil, err
+	}
+	b.kernel.Store(kernel)
+	b.earlierKills.Store(int64(b.record.MemoryKills))
+	if err := s.finishSave(b); err != nil {
 		return nil, err
 	}
 	b.ready = true

@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
@@ -71,6 +72,7 @@ func Main(args []string) int {
 		guest:  args[1],
 		null:   null,
 		groups: cgroup.Find(users.RootIsRoot()),
+		keys:   checkpoint.Keys{Guest: args[1]},
 		boxes:  map[string]*box{},
 	}
 	s.hostRoot = onceMade(func() (*rootfs.Tree, error) {

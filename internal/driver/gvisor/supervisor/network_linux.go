@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -16,6 +14,8 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/bundle"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -25,7 +25,23 @@ import (
 // interface. The sentry must wait for its start. link returns the settings for the
 // start, with which gVisor sets up no network itself.
 func (b *box) link(link *os.File) (*config.Config, error) {
-	path := b.kernel.ControlSocketPath
+	conn, err := b.control()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.Call(boot.NetworkCreateLinksAndRoutes, bundle.Link(link), nil); err != nil {
+		return nil, fmt.Errorf("make the box's interface: %w", err)
+	}
+	conf := *b.conf
+	conf.Network = config.NetworkHost // with this value, gVisor makes no interfaces
+	return &conf, nil
+}
+
+// control connects to the control socket of the box's sentry. The caller closes the
+// connection.
+func (b *box) control() (*urpc.Client, error) {
+	path := b.kernel.Load().ControlSocketPath
 	if filepath.IsAbs(path) {
 		// A socket's address is limited to 108 bytes; a path may be longer.
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -39,56 +55,7 @@ func (b *box) link(link *os.File) (*config.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the box's kernel: %w", err)
 	}
-	defer conn.Close()
-	if err := conn.Call(boot.NetworkCreateLinksAndRoutes, linkArgs(link), nil); err != nil {
-		return nil, fmt.Errorf("make the box's interface: %w", err)
-	}
-	conf := *b.conf
-	conf.Network = config.NetworkHost // with this value, gVisor makes no interfaces
-	return &conf, nil
-}
-
-func linkArgs(link *os.File) *boot.CreateLinksAndRoutesArgs {
-	prefixed := func(p netip.Prefix) boot.IPWithPrefix {
-		return boot.IPWithPrefix{Address: p.Addr().AsSlice(), PrefixLen: p.Bits()}
-	}
-	onLink := func(p netip.Prefix) boot.Route {
-		p = p.Masked()
-		return boot.Route{Destination: net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
-	}
-	elsewhere := func(gateway netip.Addr) boot.DefaultRoute {
-		bits := gateway.BitLen()
-		return boot.DefaultRoute{Name: message.LinkName, Route: boot.Route{
-			Destination: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)},
-			Gateway:     gateway.AsSlice(),
-		}}
-	}
-	neighbour := func(gateway netip.Addr) boot.Neighbor {
-		return boot.Neighbor{IP: gateway.AsSlice(), HardwareAddr: network.GatewayMAC}
-	}
-	gateway4, gateway6 := network.Gateway4.Addr(), network.Gateway6.Addr()
-	return &boot.CreateLinksAndRoutesArgs{
-		FilePayload:   urpc.FilePayload{Files: []*os.File{link}},
-		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
-		FDBasedLinks: []boot.FDBasedLink{{
-			Name:              message.LinkName,
-			MTU:               network.MTU,
-			Addresses:         []boot.IPWithPrefix{prefixed(network.Guest4), prefixed(network.Guest6)},
-			Routes:            []boot.Route{onLink(network.Guest4), onLink(network.Guest6)},
-			TXChecksumOffload: true,
-			RXChecksumOffload: true,
-			LinkAddress:       network.GuestMAC,
-			Neighbors:         []boot.Neighbor{neighbour(gateway4), neighbour(gateway6)},
-			NumChannels:       1,
-		}},
-		Defaultv4Gateway: elsewhere(gateway4),
-		Defaultv6Gateway: elsewhere(gateway6),
-	}
-}
-
-// resolvers returns the DNS servers of a box with a network.
-func resolvers() string {
-	return network.Gateway4.Addr().String() + "," + network.Gateway6.Addr().String()
+	return conn, nil
 }
 
 // traffic asks the box's network what it counted.
@@ -96,8 +63,15 @@ func (b *box) traffic(ctx context.Context, after int64) (*sandbox.Traffic, error
 	if !b.record.Linked {
 		return nil, driver.NoNetwork()
 	}
-	t, _, err := network.Ask(ctx, b.dir, after)
-	return &t, b.orGone(err)
+	earlier, err := checkpoint.ReadTraffic(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	if b.saved() {
+		return earlier.Plus(sandbox.Traffic{}, after), nil
+	}
+	t, _, err := network.Ask(ctx, b.dir, max(0, after-earlier.Last()))
+	return earlier.Plus(t, after), b.orGone(err)
 }
 
 // authority returns the certificate of the authority that signs for the box's
@@ -127,6 +101,9 @@ func (b *box) setNetwork(ctx context.Context, req *message.Request) error {
 	before := b.record
 	b.record.Spec.Network = req.Network
 	err := b.save()
+	if err == nil && b.saved() {
+		return nil // Restore puts it in force
+	}
 	if err == nil {
 		if err = network.Change(ctx, b.dir, req.Network, rules); err == nil {
 			return nil

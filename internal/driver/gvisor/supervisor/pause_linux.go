@@ -23,7 +23,7 @@ import (
 func (b *box) pause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gone || b.paused() {
+	if b.gone || b.paused() || b.saved() {
 		return nil
 	}
 	return b.pauseLocked()
@@ -32,11 +32,15 @@ func (b *box) pause() error {
 // pauseLocked pauses a box that is not paused. The caller holds b.mu.
 func (b *box) pauseLocked() error {
 	b.giveBackLocked() // first, because no other supervisor could resume the box between the next two steps
-	if err := b.kernel.Pause(b.kernel.ID); err != nil {
+	k := b.kernel.Load()
+	if k == nil {
+		return b.noSentry()
+	}
+	if err := k.Pause(k.ID); err != nil {
 		return b.orGone(err)
 	}
 	if err := process.Signal(b.sentry(), b.record.Spec.ID, unix.SIGSTOP); err != nil {
-		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.kernel.Resume(b.kernel.ID)))
+		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), k.Resume(k.ID)))
 	}
 	// Each thread handles the signal separately, which may take long on a busy
 	// machine.
@@ -44,7 +48,7 @@ func (b *box) pauseLocked() error {
 	for !b.paused() && b.alive() {
 		switch took := time.Since(began); {
 		case took > stopTime: // resume would take it for a running box
-			return errors.Join(fmt.Errorf("kernel of %s does not stop", b.kernel.ID), b.resumeLocked())
+			return errors.Join(fmt.Errorf("kernel of %s does not stop", k.ID), b.resumeLocked())
 		case took > 10*time.Millisecond:
 			time.Sleep(time.Millisecond)
 		default:
@@ -91,7 +95,8 @@ func (b *box) resumeLocked() error {
 	if err := process.Signal(b.sentry(), b.record.Spec.ID, unix.SIGCONT); err != nil {
 		return b.orGone(fmt.Errorf("continue kernel: %w", err))
 	}
-	return b.orGone(b.kernel.Resume(b.kernel.ID))
+	k := b.kernel.Load()
+	return b.orGone(k.Resume(k.ID))
 }
 
 // paused reports whether the sentry is stopped. It reads the state of the process,

@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
@@ -151,6 +152,9 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		if err != nil {
 			return err
 		}
+		if b.saved() {
+			return nil
+		}
 		if !b.alive() {
 			if !b.own {
 				s.forget(req.Ref)
@@ -203,7 +207,18 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 	case message.OpPause:
 		err = b.pause()
 	case message.OpResume:
-		err = b.resume()
+		if rep.Order, err = b.order(); rep.Order == nil && err == nil {
+			err = b.resume()
+		}
+	case message.OpSave:
+		for range saveTries {
+			if rep.Saved, err = s.saveBox(ctx, b); !errors.Is(err, checkpoint.ErrSocket) {
+				break
+			}
+			b.stir(ctx)
+		}
+	case message.OpRestore:
+		err = s.restore(ctx, b, req, files)
 	default:
 		err = sandbox.Errorf(sandbox.Internal, "unknown operation %q", req.Op)
 	}

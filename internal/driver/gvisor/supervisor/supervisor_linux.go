@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
@@ -28,6 +29,8 @@ type supervisor struct {
 	userRoot, userGuest func() (*rootfs.Tree, error)
 	filter              sentry.Filter
 	fresh               sync.Once // for keepFresh
+
+	keys checkpoint.Keys
 
 	mu    sync.Mutex
 	boxes map[string]*box // made or attached here

@@ -1,4 +1,4 @@
-package supervisor
+package bundle
 
 import (
 	"encoding/json"
@@ -20,12 +20,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// settings returns gVisor's settings for the box.
-func (b *box) settings() (*config.Config, error) {
+// Settings returns gVisor's settings for a box whose directory is dir.
+func Settings(rec *message.Record, dir string) (*config.Config, error) {
 	flags := flag.NewFlagSet("glovebox", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	settings := map[string]string{
-		"root": b.dir, // for the control socket
+		"root": dir, // for the control socket
 		// Never kvm by default: without nested virtualization it hangs.
 		"platform": "systrap",
 		"network":  "none",
@@ -37,10 +37,12 @@ func (b *box) settings() (*config.Config, error) {
 		"directfs": "true",
 		"rootless": strconv.FormatBool(!users.RootIsRoot()),
 		// All written data is in one file of bounded size.
-		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", b.dir, b.record.Spec.Limits.DiskBytes),
+		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", dir, rec.Spec.Limits.DiskBytes),
+		// A saved box is restored only if its key fits: see package state.
+		"restore-spec-validation": "ignore",
 		// The doctor checks the host's settings, not every start.
 		"host-settings": "ignore",
-		"log":           filepath.Join(b.dir, "runsc.log"),
+		"log":           filepath.Join(dir, "runsc.log"),
 	}
 	for name, value := range settings {
 		if err := flags.Set(name, value); err != nil {
@@ -65,10 +67,14 @@ var guestCapabilities = []string{
 // maxOpenFiles bounds the file descriptors of each process in a box.
 const maxOpenFiles = 16384
 
-// bundle returns the OCI specification of a box whose guest starts with this number
-// of streams.
-func (b *box) bundle(streams int) *specs.Spec {
-	l := b.record.Spec.Limits
+// GuestConnFD is the descriptor of the guest's first connection; the others follow
+// it.
+const GuestConnFD = 3
+
+// New returns the OCI specification of a box whose guest starts with this number of
+// streams.
+func New(rec *message.Record, dir string, streams int) *specs.Spec {
+	l := rec.Spec.Limits
 	args := []string{
 		rootfs.GuestPath, "serve", "--nproc", strconv.Itoa(l.Processes), "--cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64),
 		// The guest often passes work from one thread to another. In the sentry,
@@ -77,9 +83,9 @@ func (b *box) bundle(streams int) *specs.Spec {
 		"--interpreter", driver.InterpreterAddress, "--sudo", driver.SudoDir,
 	}
 	for i := range streams {
-		args = append(args, "--conn-fd", strconv.Itoa(guestConnFD+i))
+		args = append(args, "--conn-fd", strconv.Itoa(GuestConnFD+i))
 	}
-	if b.record.Linked {
+	if rec.Linked {
 		args = append(args, "--resolver", resolvers())
 	}
 	mounts := []specs.Mount{
@@ -90,12 +96,12 @@ func (b *box) bundle(streams int) *specs.Spec {
 		// The source is a name: see openMounts.
 		{Destination: rootfs.GuestDir, Type: "bind", Source: rootfs.GuestDir, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
-	if dir := b.record.Spec.Workspace; dir != "" {
+	if workspace := rec.Spec.Workspace; workspace != "" {
 		mounts = append(mounts, specs.Mount{
-			Destination: sandbox.WorkDir, Type: "bind", Source: dir, Options: []string{"rw", "nosuid", "nodev"},
+			Destination: sandbox.WorkDir, Type: "bind", Source: workspace, Options: []string{"rw", "nosuid", "nodev"},
 		})
 	}
-	if b.record.UserIsRoot {
+	if rec.UserIsRoot {
 		args = append(args, "--self", "--own", "/home/user")
 	} else {
 		args = append(args, "--own", sandbox.WorkDir+",/home/user")
@@ -103,8 +109,8 @@ func (b *box) bundle(streams int) *specs.Spec {
 	quota, period := int64(math.Round(l.CPUs*cgroup.Period)), uint64(cgroup.Period)
 	spec := &specs.Spec{
 		Version:  "1.1.0",
-		Hostname: b.record.Spec.Hostname,
-		Root:     &specs.Root{Path: b.dir}, // gVisor requires a path, and does not use it
+		Hostname: rec.Spec.Hostname,
+		Root:     &specs.Root{Path: dir}, // gVisor requires a path, and does not use it
 		Process: &specs.Process{
 			Args: args,
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -133,43 +139,42 @@ func (b *box) bundle(streams int) *specs.Spec {
 			},
 		},
 	}
-	if first := b.record.FirstUser; first != 0 {
+	if first := rec.FirstUser; first != 0 {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
 		spec.Linux.UIDMappings, spec.Linux.GIDMappings = users.Map(first), users.Map(first)
 	}
 	return spec
 }
 
-// writeBundle writes the specification to the file where gVisor's processes look
-// for it.
-func (b *box) writeBundle(spec *specs.Spec) error {
+// Write writes a specification to the file where gVisor's processes look for it.
+func Write(dir string, spec *specs.Spec) error {
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.dir, "config.json"), data, 0o600)
+	return os.WriteFile(filepath.Join(dir, "config.json"), data, 0o600)
 }
 
 // rootAnnotations returns annotations that make gVisor use a file as the root file
 // system. A writable layer of bounded size, also in a file, lies above it. gVisor's
 // overlay setting does not apply then.
-func (b *box) rootAnnotations(file string) map[string]string {
+func rootAnnotations(rec *message.Record, dir, file string) map[string]string {
 	const prefix = "dev.gvisor.spec.rootfs."
 	return map[string]string{
 		prefix + "source":  file,
 		prefix + "type":    "erofs",
-		prefix + "overlay": "dir=" + b.dir,
-		prefix + "options": "size=" + strconv.FormatInt(b.record.Spec.Limits.DiskBytes, 10),
+		prefix + "overlay": "dir=" + dir,
+		prefix + "options": "size=" + strconv.FormatInt(rec.Spec.Limits.DiskBytes, 10),
 	}
 }
 
-// useImage makes a specification one of a box of an OCI image.
-func (b *box) useImage(spec *specs.Spec, root *message.ImageRoot) {
-	spec.Annotations = b.rootAnnotations(root.File)
+// UseImage makes a specification one of a box of an OCI image.
+func UseImage(rec *message.Record, dir string, spec *specs.Spec, root *message.ImageRoot) {
+	spec.Annotations = rootAnnotations(rec, dir, root.File)
 	c := root.Config
 	spec.Process.Env = append(spec.Process.Env, c.Env...)
 	spec.Process.Args = append(spec.Process.Args, "--image-env")
-	if b.record.Spec.Workspace == "" {
+	if rec.Spec.Workspace == "" {
 		// A workspace belongs to the user, and programs start in it.
 		spec.Process.Args = append(spec.Process.Args, "--image-user", c.User, "--image-dir", c.WorkDir)
 	}

@@ -1,4 +1,4 @@
-package supervisor
+package bundle
 
 import (
 	"testing"
@@ -10,8 +10,8 @@ import (
 
 // TestBundleLimits looks for the limits that the sentry shows to programs.
 func TestBundleLimits(t *testing.T) {
-	b := &box{record: message.Record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 2.5, MemoryBytes: 96 << 20}}}}
-	r := b.bundle(2).Linux.Resources
+	rec := &message.Record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 2.5, MemoryBytes: 96 << 20}}}
+	r := New(rec, "/box", 2).Linux.Resources
 	if got := *r.Memory.Limit; got != 96<<20 {
 		t.Errorf("the limit of memory is %d", got)
 	}

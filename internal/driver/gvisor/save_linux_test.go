@@ -1,0 +1,320 @@
+package gvisor_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// counting launches a box whose program counts in its memory, and returns a function
+// that reads the count.
+func counting(t *testing.T, d driver.Driver, spec *driver.Spec) (*drivertest.Box, func() int) {
+	t.Helper()
+	b := drivertest.Launch(t, d, spec)
+	b.MustSh(t, "setsid sh -c 'n=1; echo 1 > /tmp/n; while :; do n=$((n+1)); echo $n > /tmp/n.new; mv /tmp/n.new /tmp/n; sleep 0.02; done' >/dev/null 2>&1 </dev/null & while [ ! -s /tmp/n ]; do sleep 0.01; done")
+	return b, func() int {
+		t.Helper()
+		n, err := strconv.Atoi(strings.TrimSpace(b.MustSh(t, "cat /tmp/n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+func stateOf(dir, ref string) string { return filepath.Join(dir, "gvisor", "boxes", ref, "state") }
+
+// TestSaveDamaged changes a saved state: the box is refused, keeps its state, and
+// leaves no process. The state as it was goes on.
+func TestSaveDamaged(t *testing.T) {
+	dir, d := open(t)
+	b, count := counting(t, d, harness.Spec())
+	before := count()
+	if _, err := driver.Save(t.Context(), b.Box); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(stateOf(dir, b.Ref()))
+	if err != nil || len(entries) != 4 {
+		t.Fatalf("the state has the files %v, %v", entries, err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(stateOf(dir, b.Ref()), e.Name())
+		if fi, err := os.Stat(path); err != nil || fi.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v", e.Name(), fi.Mode(), err)
+		}
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := append([]byte{}, whole...)
+		changed[len(changed)/2] ^= 1
+		for what, data := range map[string][]byte{"a changed byte": changed, "half": whole[:len(whole)/2], "nothing": nil} {
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := driver.Resume(t.Context(), b.Box)
+			if sandbox.KindOf(err) != sandbox.Unavailable || driver.IsGone(err) || sandbox.HintOf(err) == "" {
+				t.Errorf("%s in %s: %v (hint: %s); want unavailable, with a hint", what, e.Name(), err, sandbox.HintOf(err))
+			}
+			if pids := hostProcesses(t, dir, b.Ref()); len(pids) > 0 {
+				t.Errorf("%s in %s left the processes %v", what, e.Name(), pids)
+			}
+		}
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := driver.Resume(t.Context(), b.Box); err != nil {
+		t.Fatal(err)
+	}
+	if after := count(); after < before {
+		t.Errorf("a program that had counted to %d has counted to %d", before, after)
+	}
+}
+
+// TestSaveOtherBuild restores a state by another build, which refuses it, and by its
+// own.
+func TestSaveOtherBuild(t *testing.T) {
+	dir, d := open(t)
+	program, err := os.ReadFile(os.Getenv(programEnv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "glovebox")
+	if err := os.WriteFile(path, append(program, "another build"...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b, count := counting(t, d, harness.Spec())
+	before := count()
+	if _, err := driver.Save(t.Context(), b.Box); err != nil {
+		t.Fatal(err)
+	}
+	other, err := gvisor.New(gvisor.Options{StateDir: dir, Program: path, Guest: os.Getenv(guestEnv)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	a, err := other.Attach(t.Context(), b.Ref())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.Resume(t.Context(), a); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "another build") {
+		t.Errorf("restored by another build: %v", err)
+	}
+	if err := driver.Resume(t.Context(), b.Box); err != nil {
+		t.Fatal(err)
+	}
+	if after := count(); after < before {
+		t.Errorf("a program that had counted to %d has counted to %d", before, after)
+	}
+}
+
+// TestSaveHeld refuses to save a box that another driver is connected to, because its
+// guest has a socket of the host.
+func TestSaveHeld(t *testing.T) {
+	dir, d := open(t)
+	b, count := counting(t, d, harness.Spec())
+	a, err := openIn(t, harness, dir).Attach(t.Context(), b.Ref())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := a.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The guest answers on it, so the connection is there.
+	if _, err := io.WriteString(conn, "GET /health HTTP/1.1\r\nHost: box\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 12)); err != nil {
+		t.Fatal(err)
+	}
+	before := count()
+	_, err = driver.Save(t.Context(), b.Box)
+	if sandbox.KindOf(err) != sandbox.Conflict || sandbox.HintOf(err) == "" {
+		t.Errorf("saved while another driver is connected: %v; want a conflict with a hint", err)
+	}
+	if after := count(); after < before {
+		t.Errorf("a program that had counted to %d has counted to %d", before, after)
+	}
+}
+
+func TestSaveSecrets(t *testing.T) {
+	_, d := open(t)
+	spec := harness.Spec()
+	spec.Network = "a.example"
+	spec.Secrets = []sandbox.Secret{{Name: "TOKEN", Hosts: "a.example", Value: sandbox.NewSecretValue("value-of-the-secret")}}
+	b := drivertest.Launch(t, d, spec)
+	if _, err := driver.Save(t.Context(), b.Box); sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "" {
+		t.Errorf("a box with secrets was saved: %v", err)
+	}
+	b.Answers(t, "after a save that was refused")
+}
+
+// TestSaveFullDisk saves a box where the disk has room for some of the state, more
+// each time. A save that fails leaves the box as it was, and one that succeeds can be
+// restored.
+func TestSaveFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("small", dir, "tmpfs", 0, "size=192m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		var err error
+		for range 100 {
+			if err = unix.Unmount(dir, 0); !errors.Is(err, unix.EBUSY) {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	d := openIn(t, harness, dir)
+	b, count := counting(t, d, harness.Spec())
+	b.MustSh(t, "head -c 8000000 /dev/urandom > /tmp/big; sha256sum /tmp/big > /tmp/sum")
+	filler := filepath.Join(dir, "filler")
+	refused, saved := 0, 0
+	for room := int64(0); room < 96<<20; room += 6<<20 + 4096 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(filler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, max(4096, int64(st.Bavail)*st.Bsize-room)), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		before := count()
+		_, err = driver.Save(t.Context(), b.Box)
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case err == nil:
+			saved++
+		case sandbox.KindOf(err) != sandbox.Exhausted || sandbox.HintOf(err) == "":
+			t.Errorf("with room for %d bytes: %v; want exhausted, with a hint", room, err)
+		default:
+			refused++
+		}
+		if err := driver.Resume(t.Context(), b.Box); err != nil {
+			t.Fatalf("with room for %d bytes: %v", room, err)
+		}
+		if after := count(); after < before {
+			t.Errorf("with room for %d bytes, a program that had counted to %d has counted to %d", room, before, after)
+		}
+		b.MustSh(t, "sha256sum -c /tmp/sum")
+	}
+	t.Logf("%d saves were refused, and %d succeeded", refused, saved)
+	if refused == 0 || saved == 0 {
+		t.Error("the disk was never full, or always")
+	}
+}
+
+// TestSaveKilled kills the supervisor while it saves and restores a detached box.
+// Afterwards the box is as it was, or saved, or gone; nothing of it is left when it is
+// discarded, and what is there has not run twice.
+func TestSaveKilled(t *testing.T) {
+	dir, d := open(t)
+	outcomes := map[string]int{}
+	for i := range 12 {
+		victim, err := gvisor.New(gvisor.Options{StateDir: dir, Program: os.Getenv(programEnv), Guest: os.Getenv(guestEnv)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := harness.Spec()
+		spec.Detached = true
+		made, err := victim.Create(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := drivertest.NewBox(t, made)
+		b.MustSh(t, "echo kept > /tmp/kept")
+		supervisor := supervisorOf(t, dir, hostProcesses(t, dir, b.Ref())[0])
+		step := func() error { _, err := driver.Save(t.Context(), b.Box); return err }
+		if i%2 == 1 {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+			step = func() error { return driver.Resume(t.Context(), b.Box) }
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- step() }()
+		time.Sleep([]time.Duration{0, 5, 50, 400, 2000}[rand.IntN(5)] * time.Millisecond)
+		if err := unix.Kill(supervisor, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		if err := victim.Close(); err != nil {
+			t.Log(err)
+		}
+		a, err := d.Attach(t.Context(), b.Ref())
+		outcome := "goes on"
+		switch {
+		case driver.IsGone(err):
+			outcome = "gone"
+			t.Log(err)
+		case err != nil:
+			t.Errorf("attach after a kill: %v", err)
+		default:
+			if pids := hostProcesses(t, dir, b.Ref()); len(pids) == 0 {
+				outcome = "saved"
+			}
+			if err := driver.Resume(t.Context(), a); err != nil {
+				t.Errorf("%s: resume after a kill: %v", outcome, err)
+				break
+			}
+			if out := drivertest.NewBox(t, a).MustSh(t, "cat /tmp/kept"); out != "kept\n" {
+				t.Errorf("%s: %q", outcome, out)
+			}
+		}
+		outcomes[fmt.Sprintf("%s after a kill in step %d", outcome, i%2)]++
+		if err := d.Discard(t.Context(), b.Ref()); err != nil {
+			t.Errorf("%s: discard: %v", outcome, err)
+		}
+		if pids := hostProcesses(t, dir, b.Ref()); len(pids) > 0 {
+			t.Errorf("%s: left the processes %v", outcome, pids)
+		}
+		if _, err := os.Stat(filepath.Dir(stateOf(dir, b.Ref()))); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: left the directory: %v", outcome, err)
+		}
+	}
+	t.Log(outcomes)
+}
+
+// supervisorOf returns the parent of a box's process.
+func supervisorOf(t *testing.T, dir string, pid int) int {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	parent, err := strconv.Atoi(strings.Fields(rest)[1])
+	if err != nil || parent < 2 {
+		t.Fatalf("the parent of %d is %d, %v", pid, parent, err)
+	}
+	return parent
+}

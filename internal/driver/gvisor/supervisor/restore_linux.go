@@ -1,0 +1,193 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/config"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/state"
+	"github.com/glovebox-dev/glovebox/internal/trace"
+)
+
+// order returns the spec of a saved box, from which the driver makes the request that
+// restores it, or nil if the box is not saved.
+func (b *box) order() (*driver.Spec, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone || !b.saved() {
+		return nil, nil
+	}
+	if state.Locked(b.stateDir()) {
+		return nil, sandbox.Errorf(sandbox.Conflict, "another server saves or wakes the sandbox")
+	}
+	spec := b.record.Spec
+	return &spec, nil
+}
+
+// rootName returns the name by which the state of a box knows its image.
+func rootName(image *message.ImageRoot) string {
+	if image == nil {
+		return ""
+	}
+	return filepath.Base(image.File)
+}
+
+// restore makes a saved box go on, in new processes. If it fails, the box is still
+// saved, unless its programs may have run.
+func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, files []*os.File) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return fmt.Errorf("%w: it was destroyed", driver.ErrGone)
+	}
+	if !b.saved() {
+		return nil // another request was faster
+	}
+	if req.FirstUser != b.record.FirstUser {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the sandbox was saved with other users of the host than sandboxes have now"),
+			"start the server as it was started then, as root or not")
+	}
+	_, preparing := trace.Start(ctx, "prepare files")
+	defer func() { preparing.End(err) }()
+	st, err := state.Open(b.stateDir(), b.record.Spec.ID)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	if err := s.checkFits(b, st.Manifest, req.Root); err != nil {
+		return err
+	}
+	contents, err := st.Files(checkpoint.Files...)
+	if err != nil {
+		return err
+	}
+	verified := make(chan error, 1)
+	go func() { verified <- st.Verify() }()
+	defer func() {
+		if err != nil {
+			<-verified // it reads files that are about to be closed
+		}
+	}()
+	plan, err := newPlan(s.groups, &b.record.Spec)
+	if err != nil {
+		return err
+	}
+	if b.alive() { // its end failed when it was saved
+		if err := s.endSavedLocked(b); err != nil {
+			return err
+		}
+	}
+	var workspace *rootfs.Tree
+	if len(files) == 1 {
+		workspace = &rootfs.Tree{File: files[0]}
+	}
+	if err := st.Use(); err != nil {
+		return err
+	}
+	ran := false
+	defer func() {
+		if err == nil {
+			return
+		}
+		err = errors.Join(err, s.endSavedLocked(b))
+		if ran {
+			err = errors.Join(fmt.Errorf("%w: it ended while it was restored", driver.ErrGone), err)
+		} else {
+			err = errors.Join(err, st.PutBack())
+		}
+	}()
+	if err := plan.apply(s.groups, b); err != nil {
+		return err
+	}
+	err = s.launch(ctx, b, launchOrder{
+		image: req.Root, workspace: workspace, preparing: preparing,
+		begin: func(*config.Config, *specs.Spec) error {
+			return trace.Do(ctx, "restore", func(context.Context) error {
+				if err := <-verified; err != nil {
+					verified <- nil
+					return err
+				}
+				verified <- nil
+				conn, err := b.control()
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				if err := checkpoint.Restore(conn, contents, restoreTime, func() error { return s.kill(b) }); err != nil {
+					return sandbox.Errorf(sandbox.Unavailable, "restore the saved state: %w", err)
+				}
+				ran = true
+				return nil
+			})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := st.Remove(); err != nil {
+		log.Warningf("remove the state of %s, which is awake: %v", b.record.Spec.ID, err)
+	}
+	// Loading leaves garbage.
+	_ = process.Signal(b.sentry(), b.record.Spec.ID, sentry.GiveBackSignal)
+	return nil
+}
+
+// checkFits checks that a state fits this program, this machine and the workspace.
+func (s *supervisor) checkFits(b *box, m *state.Manifest, image *message.ImageRoot) error {
+	key, err := s.keys.Of(&b.record)
+	if err != nil {
+		return err
+	}
+	key.Root = rootName(image)
+	if err := m.Key.Check(key); err != nil {
+		return err
+	}
+	if err := m.CheckHost(); err != nil {
+		return err
+	}
+	if b.record.Spec.Workspace == "" {
+		return nil
+	}
+	if err := rootfs.CheckWorkspace(b.record.Spec.Workspace); err != nil {
+		return err
+	}
+	return m.CheckNeeded(b.record.Spec.Workspace, sandbox.WorkDir)
+}
+
+// refresh takes note of what another supervisor did with a box: it may have restored
+// the box, in processes that this one does not know.
+func (s *supervisor) refresh(b *box) error {
+	if b.alive() || b.saved() || !state.Exists(b.dir) {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone || b.alive() || b.saved() {
+		return nil
+	}
+	before := b.sentry()
+	kernel, err := sentry.Kept(b.dir, s.earlierDir(), b.record.Spec.ID)
+	if err != nil {
+		return err
+	}
+	b.kernel.Store(kernel)
+	if b.sentry() != before && b.alive() {
+		s.mu.Lock()
+		b.own = false
+		s.mu.Unlock()
+	}
+	return nil
+}
