@@ -117,6 +117,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		MaxSandboxes:    c.Sandbox.Count,
 		QueueTime:       time.Duration(c.Sandbox.Queue),
 		EvictAfter:      time.Duration(c.Sandbox.EvictAfter),
+		SaveHibernated:  c.Sandbox.Hibernate == config.HibernateDisk,
 		Workspaces:      s.workspaces,
 		WorkspaceQuota:  c.Workspace.Quota(),
 		PrincipalQuota:  c.Workspace.Total(),

@@ -95,7 +95,15 @@ type Sandbox struct {
 	// of a waiting caller; zero is never.
 	Queue      Duration `yaml:"queue"`
 	EvictAfter Duration `yaml:"evict_after"`
+	// Hibernate is where hibernated sandboxes are: HibernateMemory or HibernateDisk.
+	Hibernate string `yaml:"hibernate"`
 }
+
+// The values of Sandbox.Hibernate.
+const (
+	HibernateMemory = "memory"
+	HibernateDisk   = "disk"
+)
 
 // Limits are the limits of a sandbox in a configuration file.
 type Limits struct {
@@ -291,6 +299,7 @@ func Default(getenv func(string) string) Config {
 			Count:      64,
 			Queue:      Duration(20 * time.Second),
 			EvictAfter: Duration(10 * time.Second),
+			Hibernate:  HibernateMemory,
 		},
 		Network: defaultNetwork(),
 		Pool:    Pool{Size: 4},
@@ -383,6 +392,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Sandbox.Queue < 0 || time.Duration(c.Sandbox.Queue) > maxQueue {
 		return invalid("sandbox.queue", fmt.Sprintf("%v is not a waiting time", c.Sandbox.Queue), "write it like 20s, at most %v, or 0 for no wait", maxQueue)
+	}
+	if h := c.Sandbox.Hibernate; h != HibernateMemory && h != HibernateDisk {
+		return invalid("sandbox.hibernate", fmt.Sprintf("%q is not a place", h), "write "+HibernateMemory+" or "+HibernateDisk)
 	}
 	if c.Sandbox.EvictAfter < 0 {
 		return invalid("sandbox.evict_after", fmt.Sprintf("%v is not a time", c.Sandbox.EvictAfter), "write it like 10s, or 0 for never")

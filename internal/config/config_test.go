@@ -231,6 +231,7 @@ func TestValidate(t *testing.T) {
 		"relative state dir": {func(c *Config) { c.StateDir = "x/y" }, "state_dir"},
 		"no queue":           {func(c *Config) { c.Sandbox.Queue = -1 }, "sandbox.queue"},
 		"an endless queue":   {func(c *Config) { c.Sandbox.Queue = Duration(time.Hour) }, "sandbox.queue"},
+		"hibernation":        {func(c *Config) { c.Sandbox.Hibernate = "tape" }, "sandbox.hibernate"},
 		"eviction":           {func(c *Config) { c.Sandbox.EvictAfter = -1 }, "sandbox.evict_after"},
 		"no sandboxes":       {func(c *Config) { c.Sandbox.Count = 0 }, "sandbox.count"},
 		"default over maximum": {func(c *Config) { c.Sandbox.Maximum.Memory = 100 << 20 },

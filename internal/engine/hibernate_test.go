@@ -187,6 +187,115 @@ func TestColdPause(t *testing.T) {
 	})
 }
 
+// savingDriver is one that saves boxes on disk.
+type savingDriver struct{ worldDriver }
+
+func (d savingDriver) Info() driver.Info {
+	info := d.worldDriver.Info()
+	info.Features.Save = true
+	return info
+}
+
+// TestHibernateOnDisk: a hibernated sandbox is on disk, stays there when a server
+// takes it over, and its users share one wake. Rest is in memory.
+func TestHibernateOnDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		saving := func(o *Options) { o.Detached, o.SaveHibernated, o.Driver = true, true, savingDriver{worldDriver{w}} }
+		e := openWorld(t, w, dir, saving)
+		s := e.mustCreate(t, sandbox.CreateRequest{Env: map[string]string{"KEPT": "yes"}})
+		time.Sleep(time.Minute)
+		if b := w.only(t); !b.isPaused() || b.isSaved() {
+			t.Errorf("a sandbox at rest: paused %t, saved %t; want it in memory", b.isPaused(), b.isSaved())
+		}
+		if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated || !w.only(t).isSaved() {
+			t.Fatalf("it is %s, saved %t", got.State, w.only(t).isSaved())
+		}
+		e.crash(t)
+		e = openWorld(t, w, dir, saving)
+		e.mustSweep(t)
+		time.Sleep(time.Hour)
+		resumes := w.only(t).resumes
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated || !w.only(t).isSaved() {
+			t.Fatalf("after a restart it is %s, saved %t", got.State, w.only(t).isSaved())
+		}
+		errs := make(chan error)
+		for range 10 {
+			go func() { errs <- e.Wake(t.Context(), alice, s.ID) }()
+		}
+		for range 10 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := w.only(t).resumes - resumes; n != 1 {
+			t.Errorf("10 uses at the same time woke it %d times", n)
+		}
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Running {
+			t.Errorf("woken it is %s", got.State)
+		}
+		if env := e.live(s.ID).env; env["KEPT"] != "yes" {
+			t.Errorf("its environment is %v", env)
+		}
+	})
+}
+
+// TestHibernateUnsaved: a sandbox that cannot be saved hibernates in memory.
+func TestHibernateUnsaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.SaveHibernated, o.Driver = true, savingDriver{worldDriver{w}} })
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		w.only(t).unsaved = sandbox.Errorf(sandbox.Unsupported, "it has secrets")
+		if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if b := w.only(t); !b.isPaused() || b.isSaved() || e.mustGet(t, s.ID).State != sandbox.Hibernated {
+			t.Errorf("paused %t, saved %t, %s", b.isPaused(), b.isSaved(), e.mustGet(t, s.ID).State)
+		}
+		if err := e.Wake(t.Context(), alice, s.ID); err != nil || w.only(t).isPaused() {
+			t.Errorf("woken: %v, paused %t", err, w.only(t).isPaused())
+		}
+	})
+}
+
+// TestWakeFails: a sandbox that cannot be woken says why, hibernates on, and wakes
+// when the reason is gone.
+func TestWakeFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.SaveHibernated, o.Driver = true, savingDriver{worldDriver{w}} })
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.only(t).unwoken = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "a file is missing"), "put it back")
+		for range 2 {
+			err := e.Wake(t.Context(), alice, s.ID)
+			if sandbox.KindOf(err) != sandbox.Unavailable || sandbox.HintOf(err) != "put it back" {
+				t.Errorf("woken without a file: %v (hint: %s)", err, sandbox.HintOf(err))
+			}
+			time.Sleep(time.Hour) // beyond the idle limit
+			if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated || !w.only(t).isSaved() {
+				t.Fatalf("after a wake that failed it is %s, saved %t", got.State, w.only(t).isSaved())
+			}
+		}
+		w.only(t).unwoken = nil
+		if err := e.Wake(t.Context(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Running {
+			t.Errorf("woken it is %s", got.State)
+		}
+	})
+}
+
 // TestSlowHibernateAtEnd has the end of a sandbox's use take as long as a driver
 // may that pauses in minutes.
 func TestSlowHibernateAtEnd(t *testing.T) {

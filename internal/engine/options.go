@@ -52,6 +52,7 @@ type Options struct {
 	// before it may be stopped for a waiting caller; zero means that no sandbox
 	// is.
 	QueueTime, EvictAfter time.Duration
+	SaveHibernated        bool // hibernated sandboxes are saved on disk, if the driver can
 
 	// RunTimeout is the timeout of a run that asked for none. MaxRunTimeout is
 	// the longest timeout that a run may ask for.

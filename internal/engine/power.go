@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -71,13 +70,22 @@ func (b *liveSandbox) wake() error {
 	b.mount.Wakes(b)
 	if err := driver.Resume(ctx, b.drv); err != nil {
 		b.mount.Rests(b)
-		err = fmt.Errorf("wake sandbox: %w", err)
+		err = sandbox.Wrap(err, "wake sandbox", "")
 		if driver.IsGone(err) {
 			return b.gone(sandbox.Errorf(sandbox.Unavailable, "%w", err))
 		}
 		return err
 	}
-	b.paused, b.woke = false, time.Now()
+	if b.saved {
+		b.e.log.Info("sandbox woke from disk", "sandbox", b.id)
+	}
+	b.paused, b.saved, b.woke = false, false, time.Now()
+	if b.envLater {
+		if err := b.loadEnv(ctx); err != nil {
+			return err
+		}
+		b.envLater = false
+	}
 	return nil
 }
 
@@ -95,7 +103,8 @@ func (b *liveSandbox) sleep() {
 	b.mu.Lock()
 	_, idle := b.idleLocked()
 	idle = idle && b.why == nil
-	rests := !b.rec.Restless && !b.e.drv.Info().Features.ColdPause || b.rec.State == sandbox.Hibernated
+	hibernates := b.rec.State == sandbox.Hibernated
+	rests := !b.rec.Restless && !b.e.drv.Info().Features.ColdPause || hibernates
 	used, dirty := b.rec.Used, b.dirty
 	if idle {
 		b.dirty = false
@@ -116,6 +125,9 @@ func (b *liveSandbox) sleep() {
 	if b.paused || !rests {
 		return
 	}
+	if hibernates && b.e.opts.SaveHibernated && b.e.drv.Info().Features.Save && b.saveOnDisk(ctx) {
+		return
+	}
 	paused, err := driver.Pause(ctx, b.drv)
 	switch {
 	case driver.IsGone(err):
@@ -129,9 +141,23 @@ func (b *liveSandbox) sleep() {
 	}
 }
 
+// saveOnDisk saves a sandbox that hibernates on disk, and reports whether it did. If
+// it cannot, the sandbox hibernates in memory, and the log says why. b.power is held.
+func (b *liveSandbox) saveOnDisk(ctx context.Context) bool {
+	saved, err := driver.Save(ctx, b.drv)
+	if err != nil {
+		b.e.log.Warn("sandbox hibernates in memory, because it cannot be saved on disk", "sandbox", b.id, "error", err)
+		return false
+	}
+	b.e.log.Info("sandbox hibernates on disk", "sandbox", b.id, "bytes", saved.Bytes, "stood", saved.Stood)
+	b.paused, b.saved = true, true
+	b.mount.Rests(b)
+	return true
+}
+
 // pauseTimeout bounds pausing and resuming a box.
 func (e *Engine) pauseTimeout() time.Duration {
-	if e.drv.Info().Features.ColdPause {
+	if f := e.drv.Info().Features; f.ColdPause || f.Save && e.opts.SaveHibernated {
 		return coldPauseTimeout
 	}
 	return warmPauseTimeout

@@ -63,6 +63,7 @@ func (b *liveSandbox) acquire(ctx context.Context, touch func()) (release func()
 	b.mu.Unlock()
 	release = sync.OnceFunc(func() { b.leave(touch) })
 	if err := b.wake(); err != nil {
+		b.hibernateAgain()
 		release()
 		return nil, err
 	}
@@ -188,6 +189,18 @@ func (b *liveSandbox) endHibernationLocked() bool {
 	}
 	b.rearmLocked()
 	return true
+}
+
+// hibernateAgain undoes endHibernationLocked for a sandbox that is still saved.
+func (b *liveSandbox) hibernateAgain() {
+	b.power.Lock()
+	defer b.power.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.saved && b.state == running {
+		b.moveLocked(hibernated)
+		b.rearmLocked()
+	}
 }
 
 // recordAwake records in the store that the sandbox no longer hibernates.

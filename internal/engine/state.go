@@ -73,7 +73,7 @@ type Engine struct {
 type liveSandbox struct {
 	e   *Engine
 	id  string
-	env map[string]string // may hold secrets; never changed
+	env map[string]string // may hold secrets; never changed once the sandbox is awake
 	// image is the image that the driver is asked for; the record has the name
 	// that people use.
 	image string
@@ -117,7 +117,10 @@ type liveSandbox struct {
 
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power
-	woke   time.Time  // when it was last resumed; guarded by power
+	saved  bool       // it is paused, and may be saved on disk; guarded by power
+	// envLater means that wake reads env; guarded by power
+	envLater bool
+	woke     time.Time // when it was last resumed; guarded by power
 }
 
 // A teardown is one attempt to destroy a box.

@@ -221,6 +221,11 @@ func (b *liveSandbox) load(ctx context.Context) ([]store.Run, error) {
 		return nil, err
 	}
 	b.paused = b.e.drv.Info().Features.Pause // it may be; resuming a running box has no effect
+	if b.rec.State == sandbox.Hibernated && b.e.drv.Info().Features.Save {
+		// It is saved on disk, and stays there until its next use. It has no runs.
+		b.saved, b.envLater = true, b.rec.HasEnv
+		return nil, nil
+	}
 	if err := b.wake(); err != nil {
 		return nil, err
 	}

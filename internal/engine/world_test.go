@@ -135,6 +135,10 @@ type worldBox struct {
 	stuck     bool // as hung, and calls and streams outlast their contexts
 	paused    bool
 	pauses    int
+	saved     bool
+	saves     int
+	unsaved   error // of Save
+	unwoken   error // of Resume of a saved box
 	resumes   int
 	resumed   time.Time
 	kills     int
@@ -209,13 +213,30 @@ func (b *worldBox) Resume(context.Context) error {
 	if b.dead {
 		return driver.ErrGone
 	}
+	if b.saved && b.unwoken != nil {
+		return b.unwoken
+	}
 	if b.paused {
 		b.resumes++
 		b.resumed = time.Now()
 	}
-	b.paused = false
+	b.paused, b.saved = false, false
 	return nil
 }
+
+// Save implements [driver.Saver].
+func (b *worldBox) Save(context.Context) (driver.Saved, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.unsaved != nil {
+		return driver.Saved{}, b.unsaved
+	}
+	b.paused, b.saved = true, true
+	b.saves++
+	return driver.Saved{Bytes: 1}, nil
+}
+
+func (b *worldBox) isSaved() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.saved }
 
 func (b *worldBox) SetLease(ctx context.Context, l driver.Lease) error {
 	b.mu.Lock()
