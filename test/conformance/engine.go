@@ -38,6 +38,14 @@ func (emptyEngine) SetNetwork(_ context.Context, _ sandbox.Principal, id string,
 	return sandbox.Sandbox{}, none("sandbox", id)
 }
 
+func (emptyEngine) CreateExcess(sandbox.CreateRequest) (sandbox.Excess, error) {
+	return sandbox.Excess{}, makesNone()
+}
+
+func (emptyEngine) NetworkExcess(_ context.Context, _ sandbox.Principal, id string, _ sandbox.Network) (sandbox.Excess, error) {
+	return sandbox.Excess{}, none("sandbox", id)
+}
+
 func (emptyEngine) Stop(_ context.Context, _ sandbox.Principal, id string) error {
 	return none("sandbox", id)
 }
