@@ -85,10 +85,10 @@ var ErrSocket = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "the sandbox h
 	"end what is connected to the sandbox, and try again")
 
 // hostSocket matches what the kernel's objects contain if a socket of the host is
-// among them: the type of its endpoint, or the number of a descriptor that is none of
-// the standard streams. The sentry closes a socket a moment before it forgets it, so
+// among them: the type of its endpoint, or the number of a descriptor that a restored
+// sentry does not have. The sentry closes a socket a moment before it forgets it, so
 // that the list of its descriptors does not show this.
-var hostSocket = regexp.MustCompile(`HostConnectedEndpoint|host:([3-9]|[1-9][0-9])`)
+var hostSocket = regexp.MustCompile(`HostConnectedEndpoint|host:([7-9]|[1-9][0-9])`)
 
 // Check returns [ErrSocket], or an error if the sentry wrote a file beyond the room for
 // it, so that it may have met a full disk, or if a file cannot be whole.

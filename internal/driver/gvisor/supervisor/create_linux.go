@@ -82,6 +82,7 @@ type launchOrder struct {
 	image     *message.ImageRoot // nil for the image "host"
 	workspace *rootfs.Tree       // see openMounts
 	streams   []*os.File         // for the guest
+	ended     []*os.File         // in place of the streams that a saved guest began with
 	secrets   []sandbox.Secret
 	preparing *trace.Active // ends when the first process starts
 	// begin has the sentry run programs, with the settings for that.
@@ -113,6 +114,9 @@ func (s *supervisor) launch(ctx context.Context, b *box, o launchOrder) (err err
 		if err := b.streams.Add(stream); err != nil {
 			return err
 		}
+	}
+	for i, stream := range o.ended {
+		passed[bundle.GuestConnFD+i] = stream
 	}
 	var link *os.File
 	if b.record.Linked {

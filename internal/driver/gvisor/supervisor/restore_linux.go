@@ -94,6 +94,17 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 	if len(files) == 1 {
 		workspace = &rootfs.Tree{File: files[0]}
 	}
+	// gVisor's kernel may keep the object of a closed stream, and looks for its socket.
+	var ended []*os.File
+	defer func() { message.CloseAll(ended) }()
+	for range message.MaxStreams {
+		near, far, err := message.Socketpair()
+		if err != nil {
+			return err
+		}
+		near.Close()
+		ended = append(ended, far)
+	}
 	if err := st.Use(); err != nil {
 		return err
 	}
@@ -113,7 +124,7 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 		return err
 	}
 	err = s.launch(ctx, b, launchOrder{
-		image: req.Root, workspace: workspace, preparing: preparing,
+		image: req.Root, workspace: workspace, ended: ended, preparing: preparing,
 		begin: func(*config.Config, *specs.Spec) error {
 			return trace.Do(ctx, "restore", func(context.Context) error {
 				if err := <-verified; err != nil {
