@@ -193,15 +193,17 @@ func TestWorkspaceChanges(t *testing.T) {
 
 // TestChangesAfterRestart has a server take over runs of one that ended.
 func TestChangesAfterRestart(t *testing.T) {
+	created := sandbox.FileChange{Path: "new", Size: 2, Change: sandbox.FileCreated, SHA256: "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865"}   // 1
+	modified := sandbox.FileChange{Path: "old", Size: 8, Change: sandbox.FileModified, SHA256: "7f8b1dfc466b6249f06cbe55c9174df2578e7754da793fded244ef5cba2a38f1"} // changed
 	for _, tc := range []struct {
 		how, files string
 		want       sandbox.Changes
 	}{
 		{"which kept what was there", "before", sandbox.Changes{Created: 1, Modified: 1, Removed: 1, Files: []sandbox.FileChange{
-			{Path: "new", Size: 2, Change: sandbox.FileCreated}, {Path: "old", Size: 8, Change: sandbox.FileModified}, {Path: "gone", Change: sandbox.FileRemoved},
+			created, modified, {Path: "gone", Change: sandbox.FileRemoved},
 		}}},
 		{"which was killed before it could", "", sandbox.Changes{Created: 1, Modified: 1, Files: []sandbox.FileChange{
-			{Path: "new", Size: 2, Change: sandbox.FileCreated}, {Path: "old", Size: 8, Change: sandbox.FileModified},
+			created, modified,
 		}}},
 	} {
 		t.Run(tc.how, func(t *testing.T) {
