@@ -1,7 +1,9 @@
 package e2bapi
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -77,6 +79,12 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 		s.port(w, r.WithContext(ctx), id.Principal, t)
 		return
 	}
+	if t.port == interpreterPort && r.URL.Path == guestapi.PathContexts && r.Method == http.MethodPost && !s.opts.Access.Check(t.id, r.Header.Get(headerAccess)) {
+		if err := checkContextFields(r); err != nil {
+			s.Refuse(w, r, err)
+			return
+		}
+	}
 	watch := s.watcher(r, t)
 	resp, err := s.forward(r.WithContext(ctx), id.Principal, t.id)
 	if err != nil {
@@ -116,6 +124,21 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 	if refused {
 		drainBody(r)
 	}
+}
+
+// checkContextFields refuses fields beyond E2B's in a request for a context. Its sender
+// may run no code, and variables of the environment can make an interpreter run some.
+func checkContextFields(r *http.Request) error {
+	var in struct {
+		Language *string `json:"language,omitempty"`
+		Cwd      *string `json:"cwd,omitempty"`
+	}
+	if err := readBody(r, &in); err != nil {
+		return sandbox.WithHint(err, "all other fields need the access token of the sandbox")
+	}
+	body, err := json.Marshal(in)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return err
 }
 
 // drainBody reads the rest of a refused upload, after its answer was sent. If the

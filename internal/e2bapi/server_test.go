@@ -35,6 +35,7 @@ type fakeEngine struct {
 	// forwarded is the last request that came to a guest, and answer what it
 	// answers.
 	forwarded *http.Request
+	body      []byte // of forwarded, for some paths
 	defaults  sandbox.ProgramDefaults
 	answer    func() (*http.Response, error)
 	runs      []sandbox.Run
@@ -153,8 +154,10 @@ func (e *fakeEngine) Forward(p sandbox.Principal, id string, d sandbox.ProgramDe
 	if _, err := e.find(p, id); err != nil {
 		return nil, err
 	}
-	if req.URL.Path == guestapi.ProcStart || req.URL.Path == guestapi.PathExecute {
-		if _, err := io.Copy(io.Discard, req.Body); err != nil { // a guest reads what it starts
+	switch req.URL.Path {
+	case guestapi.ProcStart, guestapi.PathExecute, guestapi.PathContexts: // a guest reads these
+		var err error
+		if e.body, err = io.ReadAll(req.Body); err != nil {
 			return nil, err
 		}
 	}
@@ -415,6 +418,33 @@ func TestPort(t *testing.T) {
 			"X-API-KEY", Key("alice"), "Authorization", tt.authorization)
 		if status != 200 || body != tt.want || h.Get("Strict-Transport-Security") != "" {
 			t.Errorf("status %d, %q, %v; want %q", status, body, h, tt.want)
+		}
+	}
+}
+
+// TestContextFields has holders of the two tokens make a context with fields beyond E2B's.
+// Variables can have an interpreter run code, so they need the access token.
+func TestContextFields(t *testing.T) {
+	e, _, srv := newTest(t)
+	id := e.add("alice", nil)
+	const plain, more = `{"language":"bash","cwd":"/tmp"}`, `{"language":"bash","cwd":"/tmp","env":{"BASH_ENV":"$(id)"},"prepare":["this"]}`
+	for _, tt := range []struct {
+		header, token, body string
+		want                int
+	}{
+		{"X-Access-Token", "access-", more, 200},
+		{"E2B-Traffic-Access-Token", "traffic-", plain, 200},
+		{"E2B-Traffic-Access-Token", "traffic-", more, 400},
+		{"E2B-Traffic-Access-Token", "access-", more, 400}, // of an earlier version
+		{"E2B-Traffic-Access-Token", "traffic-", "no JSON", 400},
+	} {
+		e.forwarded, e.body = nil, nil
+		status, _, body := do(t, "POST", srv.URL+"/contexts", tt.body, "E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", tt.header, tt.token+id)
+		if status != tt.want {
+			t.Errorf("%s %s: %d %s", tt.header, tt.body, status, body)
+		}
+		if came := e.forwarded != nil; came != (status == 200) || came && (string(e.body) != tt.body || e.forwarded.ContentLength != int64(len(tt.body))) {
+			t.Errorf("%s %s: the guest gets %s", tt.header, tt.body, e.body)
 		}
 	}
 }
