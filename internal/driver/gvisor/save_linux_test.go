@@ -262,7 +262,7 @@ func TestSaveKilled(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- step() }()
-		time.Sleep([]time.Duration{0, 5, 50, 400, 2000}[rand.IntN(5)] * time.Millisecond)
+		time.Sleep([]time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, 400 * time.Millisecond, 2 * time.Second}[rand.IntN(5)])
 		if err := unix.Kill(supervisor, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

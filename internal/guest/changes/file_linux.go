@@ -123,7 +123,7 @@ func (t *Tracker) content(name string, v *version) ([]byte, bool) {
 
 // blob returns Git's name of contents.
 func blob(content []byte) (id [20]byte) {
-	h := sha1.New() //nolint:gosec
+	h := sha1.New() //nolint:gosec // see the import
 	_, _ = io.WriteString(h, "blob "+strconv.Itoa(len(content))+"\x00")
 	_, _ = h.Write(content)
 	h.Sum(id[:0])

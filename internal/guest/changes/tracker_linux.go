@@ -3,6 +3,7 @@ package changes
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
 	"path"
 	"strings"
@@ -188,7 +189,7 @@ func (t *Tracker) look(ctx context.Context, read int64, until time.Time) {
 		last := ""
 		cut, err := w.Run(ctx, func(e search.Entry) error {
 			if e.Rel == packages {
-				return search.SkipDir
+				return fs.SkipDir
 			}
 			if e.Kind != search.KindFile && e.Kind != search.KindLink {
 				return nil

@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -72,10 +73,8 @@ type Entry struct {
 	Kind byte
 }
 
-// SkipDir is no error: a visit returns it to have a directory not entered.
-var SkipDir = errors.New("skip this directory")
-
-// Run calls visit for each file. An error of visit ends the walk. If ctx ends, or a
+// Run calls visit for each file. An error of visit ends the walk, except [fs.SkipDir]: the
+// walk then does not enter the directory. If ctx ends, or a
 // directory is too large, the walk is incomplete, which is no error.
 func (w *Walk) Run(ctx context.Context, visit func(e Entry) error) (sandbox.Cut, error) {
 	f, err := os.OpenFile(w.Root, os.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -115,13 +114,13 @@ func (w *Walk) Run(ctx context.Context, visit func(e Entry) error) (sandbox.Cut,
 		}
 		if w.Glob == nil || w.Glob.Matches(e.Rel) {
 			err := visit(e)
-			if err != nil && err != SkipDir {
+			if err != nil && err != fs.SkipDir {
 				return sandbox.Cut{}, err
 			}
 			if ctx.Err() != nil { // the visit may be incomplete
 				return w.cut(ctx.Err(), at), nil
 			}
-			if err == SkipDir {
+			if err == fs.SkipDir {
 				continue
 			}
 		}

@@ -4,9 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -78,10 +78,10 @@ func cpu() string {
 	h := sha256.New()
 	for line := range strings.Lines(info.String()) {
 		if !strings.HasPrefix(line, "cpu MHz") && !strings.HasPrefix(line, "bogomips") && !strings.HasPrefix(line, "BogoMIPS") {
-			io.WriteString(h, line)
+			h.Write([]byte(line)) // never fails
 		}
 	}
 	size, align := features.ExtendedStateSize()
-	io.WriteString(h, strconv.Itoa(int(size))+" "+strconv.Itoa(int(align)))
+	fmt.Fprintf(h, "%d %d", size, align)
 	return hex.EncodeToString(h.Sum(nil))
 }
