@@ -34,14 +34,20 @@ func contextLanguages(t *testing.T, b *Box) {
 		{"java", "int x = 41;", "x + 1", "42"},
 	} {
 		t.Run(l.name, func(t *testing.T) {
-			if _, err := b.Client.CreateContext(step(t), "", &guestapi.ContextRequest{ID: "language-" + l.name, Language: l.name}); errors.Is(err, sandbox.NotFound) {
+			in := func(code string) *guestapi.ExecuteRequest {
+				return &guestapi.ExecuteRequest{ContextID: "language-" + l.name, Create: true, Language: l.name, Code: code}
+			}
+			stream, err := b.Client.Execute(step(t), "", in(""), nil)
+			if errors.Is(err, sandbox.NotFound) {
 				t.Skipf("the image lacks it: %v", err)
-			} else if err != nil {
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
-			in := func(code string) *guestapi.ExecuteRequest {
-				return &guestapi.ExecuteRequest{ContextID: "language-" + l.name, Code: code}
+			for err == nil {
+				_, err = stream.Next()
 			}
+			stream.Close()
 			if x := b.Execute(t, in(l.set), nil); x.end.Status != guestapi.EndOK {
 				t.Fatalf("%s: %+v", l.set, x)
 			}
