@@ -174,6 +174,7 @@ func TestOthersDoNotExist(t *testing.T) {
 			"read_file":        {"sandbox_id": box, "path": path},
 			"edit_file":        {"sandbox_id": box, "path": path, "old_string": "hush", "new_string": "x"},
 			"list_files":       {"sandbox_id": box, "path": t.TempDir()},
+			"get_changes":      {"sandbox_id": box},
 			"search_files":     {"sandbox_id": box, "path": t.TempDir(), "pattern": "hush"},
 			"file_url":         {"sandbox_id": box, "path": "f"},
 			"create_sandbox":   {},
