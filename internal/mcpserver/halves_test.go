@@ -233,7 +233,7 @@ func TestMeta(t *testing.T) {
 	}
 	long := mcp.Meta{"anthropic/maxResultSizeChars": 200_000.0}
 	both := mcp.Meta{"anthropic/maxResultSizeChars": 200_000.0, "anthropic/alwaysLoad": true}
-	want := map[string]mcp.Meta{"run_code": both, "run_command": both, "get_run": both, "read_file": long, "list_files": long, "search_files": long}
+	want := map[string]mcp.Meta{"run_code": both, "run_command": both, "get_run": both, "read_file": long, "list_files": long, "search_files": long, "get_changes": long}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("_meta (-want +got):\n%s", diff)
 	}

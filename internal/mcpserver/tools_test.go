@@ -101,7 +101,7 @@ func TestNarrowedTools(t *testing.T) {
 		t.Errorf("with Tools (-want +got):\n%s", diff)
 	}
 	got = names(func(o *Options) { o.ReadOnly = true })
-	want := []string{"get_run", "get_sandbox", "list_files", "list_sandboxes", "list_workspaces", "read_file", "search_files"}
+	want := []string{"get_changes", "get_run", "get_sandbox", "list_files", "list_sandboxes", "list_workspaces", "read_file", "search_files"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with ReadOnly (-want +got):\n%s", diff)
 	}
@@ -453,7 +453,7 @@ func TestScopes(t *testing.T) {
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
 	}
-	if diff := cmp.Diff([]string{"delete_workspace", "edit_file", "list_files", "list_workspaces", "read_file", "search_files", "write_file"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"delete_workspace", "edit_file", "get_changes", "list_files", "list_workspaces", "read_file", "search_files", "write_file"}, names); diff != "" {
 		t.Errorf("tools with the scope files (-want +got):\n%s", diff)
 	}
 	if res := callTool(t, files, "run_code", args{"code": "out"}); !res.IsError || !strings.Contains(text(res), `lacks the scope "run"`) {
@@ -472,7 +472,7 @@ func TestAnnotations(t *testing.T) {
 	want := map[string]string{
 		"run_code": changes, "run_command": changes, "get_run": readOnly, "stop_run": changes, "send_input": changes,
 		"create_sandbox": changes, "get_sandbox": readOnly, "list_sandboxes": readOnly, "set_network": destructive, "stop_sandbox": destructive,
-		"write_file": changes, "edit_file": changes, "read_file": readOnly, "list_files": readOnly, "search_files": readOnly,
+		"write_file": changes, "edit_file": changes, "read_file": readOnly, "list_files": readOnly, "search_files": readOnly, "get_changes": readOnly,
 		"install_packages": changes, "list_languages": changes,
 		"list_workspaces": readOnly, "delete_workspace": destructive,
 		"file_url": changes, "preview_url": changes, "copy_in": changes, "copy_out": destructive,

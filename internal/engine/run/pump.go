@@ -101,7 +101,7 @@ func (r *Run) reconnect() guestlink.Events {
 			r.in.Life.Lost()
 			return nil
 		}
-		stream, err := r.connect()
+		stream, err := r.connectAwake()
 		if err == nil || r.ctx.Err() != nil {
 			return stream
 		}
@@ -112,4 +112,17 @@ func (r *Run) reconnect() guestlink.Events {
 	}
 	r.in.Life.Lost()
 	return nil
+}
+
+// connectAwake is connect in a sandbox that may rest because of its service: a paused
+// guest does not answer.
+func (r *Run) connectAwake() (guestlink.Events, error) {
+	if r.svc != nil {
+		release, err := r.in.Life.Hold(r.ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	return r.connect()
 }
