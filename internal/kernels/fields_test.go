@@ -406,6 +406,12 @@ func TestJava(t *testing.T) {
 	k.same("environment of the next run", k.code(read, "ok").main, `"nullof the context"`)
 	k.run(Run{Code: "", Base: map[string]string{"RUN": "stays "}}, "")
 	k.same("environment from a run on", k.code(read, "ok").main, `"stays of the context"`)
+	// E2B's interpreter has them as properties.
+	read = `System.getProperty("RUN") + System.getProperty("KERNEL_TEST") + System.getProperty("file.encoding")`
+	k.same("properties", k.run(Run{Code: read, Env: map[string]string{"RUN": "of it ", "file.encoding": "x"}}, "").main, `"of it of the contextUTF-8"`)
+	k.same("properties of the next run", k.code(read, "ok").main, `"stays of the contextUTF-8"`)
+	k.same("a property of a run alone", k.run(Run{Code: `System.getProperty("ONCE")`, Env: map[string]string{"ONCE": "1"}}, "").main, `"1"`)
+	k.same("after it", k.code(`System.getProperty("ONCE", "none")`, "ok").main, `"none"`)
 
 	out = k.run(Run{Code: "new Scanner(System.in).nextLine().toUpperCase()"}, "", "Ada\n")
 	k.same("input", out.main, `"ADA"`)

@@ -20,6 +20,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import jdk.jshell.Diag;
@@ -50,6 +51,7 @@ public class Kernel {
     private final OutputStream events;
     private final PrintStream out, err;
     private final byte[] key;
+    private final Set<String> own = System.getProperties().stringPropertyNames(); // properties of Java's
     private JShell shell;
     private volatile Run run; // under way
     private final Object turn = new Object(); // held while a run is stopped, and while it ends
@@ -88,6 +90,9 @@ public class Kernel {
 
     private void serve() throws Exception {
         heal();
+        for (Map.Entry<String, String> e : System.getenv().entrySet()) {
+            property(e.getKey(), e.getValue());
+        }
         shell = JShell.builder().executionEngine(new LocalExecutionControlProvider(), Map.of()).build();
         for (String name : IMPORTS) {
             shell.eval("import " + name + ";");
@@ -318,6 +323,19 @@ public class Kernel {
         }
     }
 
+    // property makes a variable of the environment a property, too: E2B's interpreter has
+    // variables only there. Java's own properties stay.
+    private void property(String name, String value) {
+        if (name.isEmpty() || own.contains(name)) {
+            return;
+        }
+        if (value == null) {
+            System.clearProperty(name);
+        } else {
+            System.setProperty(name, value);
+        }
+    }
+
     // Runs.
 
     private void execute(Map<String, String> request) throws Exception {
@@ -326,14 +344,17 @@ public class Kernel {
         r.answers = "1".equals(request.get("stdin"));
         String code = request.get("code");
         r.lines = code.split("\n", -1);
-        Map<String, String> before = new HashMap<>();
+        Map<String, String> before = new HashMap<>(), properties = new HashMap<>();
         for (Map.Entry<String, String> e : request.entrySet()) {
             String name = e.getKey();
             if (name.startsWith("base ")) {
                 set(environment(), name.substring(5), e.getValue());
+                property(name.substring(5), e.getValue());
             } else if (name.startsWith("env ")) {
                 before.put(name.substring(4), System.getenv(name.substring(4)));
                 set(environment(), name.substring(4), e.getValue());
+                properties.put(name.substring(4), System.getProperty(name.substring(4)));
+                property(name.substring(4), e.getValue());
             }
         }
         run = r;
@@ -371,6 +392,7 @@ public class Kernel {
         }
         for (Map.Entry<String, String> e : before.entrySet()) {
             set(environment(), e.getKey(), e.getValue());
+            property(e.getKey(), properties.get(e.getKey()));
         }
         send(end);
     }
