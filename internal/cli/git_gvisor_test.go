@@ -136,11 +136,7 @@ func TestGvisorGit(t *testing.T) {
 // gitBlock returns the commands of the guide, for the test's server.
 func gitBlock(t *testing.T, s *apiServer) string {
 	t.Helper()
-	guide, err := os.ReadFile("../../docs/guides/git.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(guide), "TestGvisorGit runs it with one of its own\n")
+	_, rest, _ := strings.Cut(pages(t)["docs/guides/git.md"], "TestGvisorGit runs it with one of its own\n")
 	block, _, ok := strings.Cut(rest, "```")
 	if !ok {
 		t.Fatal("the guide has no such block")
