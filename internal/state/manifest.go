@@ -143,20 +143,6 @@ type HostFile struct {
 	Inode    uint64 `json:"inode"`
 }
 
-// CheckHost returns an error if a file of the machine has changed, which programs in
-// the state execute or have open.
-func (m *Manifest) CheckHost() error {
-	for _, saved := range m.Host {
-		now, err := HostFileAt(saved.Path)
-		if err != nil || now != saved {
-			return sandbox.WithHint(
-				sandbox.Errorf(sandbox.Unavailable, "programs of the sandbox use %s, which has changed on this machine since the sandbox was saved", saved.Path),
-				"make another sandbox; sandboxes of an OCI image do not depend on the machine's files")
-		}
-	}
-	return nil
-}
-
 // CheckNeeded returns an error if a path that programs have open is missing below
 // the workspace, which programs see at mount.
 func (m *Manifest) CheckNeeded(workspace, mount string) error {
