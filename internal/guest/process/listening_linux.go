@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"slices"
@@ -55,6 +56,9 @@ func findSockets(pid int, sockets map[uint64]int, found map[int]bool) error {
 	}
 	for _, name := range names {
 		to, err := os.Readlink(path + "/" + name)
+		if errors.Is(err, os.ErrPermission) {
+			return err // root of a container may list the files of a user, and not read them
+		}
 		if err != nil {
 			continue // it was closed
 		}
