@@ -16,8 +16,11 @@ type Client struct {
 	// Steps are the manual steps for a client without a file. The placeholders
 	// are {url}, {token}, {command} and {json}.
 	Steps string
-	// Source is the page of the client's documentation about MCP servers.
-	Source string
+	// Source is the page of the client's documentation about MCP servers, and Read is
+	// the date on which the row was collected, as YYYY-MM-DD.
+	Source, Read string
+	// Run means that tests run the client with the entry that install writes.
+	Run bool
 
 	user      map[string]string // path of the file by system; "*" is any other
 	project   string            // path of the file in a project; "" for none
@@ -68,15 +71,15 @@ func Clients() []Client {
 	return []Client{
 		{
 			Name: "claude-desktop", Title: "Claude Desktop", Restart: "restart Claude Desktop",
-			Source: "https://modelcontextprotocol.io/docs/develop/connect-local-servers",
+			Source: "https://modelcontextprotocol.io/docs/develop/connect-local-servers", Read: "2026-11-23",
 			user:   perSystem("Claude/claude_desktop_config.json"),
 			format: jsonc{}, key: "mcpServers", local: command,
 		},
 		{
 			Name: "claude-code", Title: "Claude Code", Restart: "start a new session",
 			SignIn: "choose {name} in /mcp",
-			Source: "https://code.claude.com/docs/en/mcp",
-			user:   everywhere("~/.claude.json"), project: ".mcp.json", programs: []string{"claude"},
+			Source: "https://code.claude.com/docs/en/mcp", Read: "2026-11-23", Run: true,
+			user: everywhere("~/.claude.json"), project: ".mcp.json", programs: []string{"claude"},
 			check:  []string{"claude", "mcp", "list"},
 			format: jsonc{}, key: "mcpServers", local: typed("stdio", command),
 			remote: atURL(field{"type", "http"}, "url", "${"+TokenVariable+"}"),
@@ -84,8 +87,8 @@ func Clients() []Client {
 		{
 			Name: "cursor", Title: "Cursor", Restart: "switch it on in Settings, MCP", Unload: "restart Cursor",
 			SignIn: "press the login of {name} in Settings, MCP",
-			Source: "https://cursor.com/docs/context/mcp",
-			user:   everywhere("~/.cursor/mcp.json"), project: ".cursor/mcp.json", programs: []string{"cursor", "cursor-agent"},
+			Source: "https://cursor.com/docs/context/mcp", Read: "2026-11-23",
+			user: everywhere("~/.cursor/mcp.json"), project: ".cursor/mcp.json", programs: []string{"cursor", "cursor-agent"},
 			check:  []string{"cursor-agent", "mcp", "list"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{}, "url", "${env:"+TokenVariable+"}"),
@@ -93,23 +96,23 @@ func Clients() []Client {
 		{
 			Name: "vscode", Title: "Visual Studio Code", Restart: "start it with MCP: List Servers", Unload: "reload its window",
 			SignIn: "follow its question when it starts the server",
-			Source: "https://code.visualstudio.com/docs/copilot/customization/mcp-servers",
-			user:   perSystem("Code/User/mcp.json"), project: ".vscode/mcp.json", programs: []string{"code"},
+			Source: "https://code.visualstudio.com/docs/copilot/customization/mcp-servers", Read: "2026-11-23",
+			user: perSystem("Code/User/mcp.json"), project: ".vscode/mcp.json", programs: []string{"code"},
 			format: jsonc{}, key: "servers", local: typed("stdio", command),
 			remote: atURL(field{"type", "http"}, "url", "${env:"+TokenVariable+"}"),
 		},
 		{
 			Name: "windsurf", Title: "Windsurf", Restart: "press Refresh in its MCP panel",
-			Source: "https://docs.windsurf.com/windsurf/cascade/mcp",
-			user:   everywhere("~/.codeium/windsurf/mcp_config.json"), programs: []string{"windsurf"},
+			Source: "https://docs.windsurf.com/windsurf/cascade/mcp", Read: "2026-11-23",
+			user: everywhere("~/.codeium/windsurf/mcp_config.json"), programs: []string{"windsurf"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{}, "serverUrl", ""),
 		},
 		{
 			Name: "codex", Title: "Codex", Restart: "start a new session",
 			SignIn: "run codex mcp login {name}",
-			Source: "https://developers.openai.com/codex/mcp",
-			user:   everywhere("$CODEX_HOME/config.toml"), programs: []string{"codex"},
+			Source: "https://developers.openai.com/codex/mcp", Read: "2026-11-23", Run: true,
+			user: everywhere("$CODEX_HOME/config.toml"), programs: []string{"codex"},
 			check:  []string{"codex", "mcp", "list"},
 			format: toml{}, key: "mcp_servers", local: command,
 			remote:  codexAtURL,
@@ -118,15 +121,15 @@ func Clients() []Client {
 		{
 			Name: "gemini", Title: "Gemini CLI", Restart: "start a new session",
 			SignIn: "type /mcp auth {name}",
-			Source: "https://geminicli.com/docs/tools/mcp-server",
-			user:   everywhere("~/.gemini/settings.json"), project: ".gemini/settings.json", programs: []string{"gemini"},
+			Source: "https://geminicli.com/docs/tools/mcp-server", Read: "2026-11-23", Run: true,
+			user: everywhere("~/.gemini/settings.json"), project: ".gemini/settings.json", programs: []string{"gemini"},
 			check:  []string{"gemini", "mcp", "list"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{"type", "http"}, "url", "$"+TokenVariable),
 		},
 		{
 			Name: "cline", Title: "Cline (VS Code)", Restart: "press Refresh in its MCP panel",
-			Source: "https://docs.cline.bot/mcp/configuring-mcp-servers",
+			Source: "https://docs.cline.bot/mcp/configuring-mcp-servers", Read: "2026-11-23",
 			user:   perSystem("Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
 			format: jsonc{}, key: "mcpServers",
 			local:  command,
@@ -134,8 +137,8 @@ func Clients() []Client {
 		},
 		{
 			Name: "cline-cli", Title: "Cline CLI", Restart: "start a new session",
-			Source: "https://docs.cline.bot/mcp/configuring-mcp-servers",
-			user:   everywhere("~/.cline/data/settings/cline_mcp_settings.json"), programs: []string{"cline"},
+			Source: "https://docs.cline.bot/mcp/configuring-mcp-servers", Read: "2026-11-23",
+			user: everywhere("~/.cline/data/settings/cline_mcp_settings.json"), programs: []string{"cline"},
 			format: jsonc{}, key: "mcpServers",
 			local:  command,
 			remote: atURL(field{"type", "streamableHttp"}, "url", ""),
@@ -143,8 +146,8 @@ func Clients() []Client {
 		{
 			Name: "opencode", Title: "opencode", Restart: "start a new session",
 			SignIn: "run opencode mcp auth {name}",
-			Source: "https://opencode.ai/docs/mcp-servers",
-			user:   everywhere("$XDG_CONFIG_HOME/opencode/opencode.json"), project: "opencode.json", alternate: "opencode.jsonc", programs: []string{"opencode"},
+			Source: "https://opencode.ai/docs/mcp-servers", Read: "2026-11-23",
+			user: everywhere("$XDG_CONFIG_HOME/opencode/opencode.json"), project: "opencode.json", alternate: "opencode.jsonc", programs: []string{"opencode"},
 			check:  []string{"opencode", "mcp", "list"},
 			format: jsonc{}, key: "mcp",
 			local: func(s Server) entry {
@@ -154,16 +157,16 @@ func Clients() []Client {
 		},
 		{
 			Name: "qwen", Title: "Qwen Code", Restart: "start a new session",
-			Source: "https://qwenlm.github.io/qwen-code-docs/en/users/features/mcp",
-			user:   everywhere("~/.qwen/settings.json"), project: ".qwen/settings.json", programs: []string{"qwen"},
+			Source: "https://qwenlm.github.io/qwen-code-docs/en/users/features/mcp", Read: "2026-11-23",
+			user: everywhere("~/.qwen/settings.json"), project: ".qwen/settings.json", programs: []string{"qwen"},
 			check:  []string{"qwen", "mcp", "list"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{}, "httpUrl", "$"+TokenVariable),
 		},
 		{
 			Name: "copilot", Title: "GitHub Copilot CLI", Restart: "start a new session",
-			Source: "https://docs.github.com/en/copilot/how-tos/use-copilot-agents/use-copilot-cli",
-			user:   everywhere("$COPILOT_HOME/mcp-config.json"), programs: []string{"copilot"},
+			Source: "https://docs.github.com/en/copilot/how-tos/use-copilot-agents/use-copilot-cli", Read: "2026-11-23",
+			user: everywhere("$COPILOT_HOME/mcp-config.json"), programs: []string{"copilot"},
 			check:  []string{"copilot", "mcp", "list"},
 			format: jsonc{}, key: "mcpServers", local: allTools(typed("local", command)),
 			remote: func(s Server, scope Scope) (entry, string, bool) {
@@ -173,14 +176,14 @@ func Clients() []Client {
 		},
 		{
 			Name: "continue", Title: "Continue", Restart: "reload the window, or start a new session of cn",
-			Source: "https://docs.continue.dev/customize/deep-dives/mcp",
-			user:   everywhere("~/.continue/mcpServers/mcp.json"), programs: []string{"cn"},
+			Source: "https://docs.continue.dev/customize/deep-dives/mcp", Read: "2026-11-23",
+			user: everywhere("~/.continue/mcpServers/mcp.json"), programs: []string{"cn"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{"type", "http"}, "url", ""),
 		},
 		{
 			Name: "zed", Title: "Zed", Restart: "see its state in the settings of the agent panel",
-			Source:   "https://zed.dev/docs/ai/mcp",
+			Source: "https://zed.dev/docs/ai/mcp", Read: "2026-11-23",
 			user:     map[string]string{"windows": appData + "Zed/settings.json", "darwin": "~/.config/zed/settings.json", "*": xdg + "zed/settings.json"},
 			programs: []string{"zed", "zeditor"},
 			format:   jsonc{}, key: "context_servers", local: command,
@@ -188,35 +191,35 @@ func Clients() []Client {
 		},
 		{
 			Name: "junie", Title: "Junie (JetBrains)", Restart: "switch it on in Settings, Tools, Junie, MCP Settings", Unload: "restart the IDE",
-			Source: "https://www.jetbrains.com/help/junie/model-context-protocol-mcp.html",
-			user:   everywhere("~/.junie/mcp/mcp.json"), project: ".junie/mcp/mcp.json", programs: []string{"junie"},
+			Source: "https://www.jetbrains.com/help/junie/model-context-protocol-mcp.html", Read: "2026-11-23",
+			user: everywhere("~/.junie/mcp/mcp.json"), project: ".junie/mcp/mcp.json", programs: []string{"junie"},
 			format: jsonc{}, key: "mcpServers", local: command,
 		},
 		{
 			Name: "lmstudio", Title: "LM Studio", Restart: "switch it on in the Program tab", Unload: "restart LM Studio",
-			Source: "https://lmstudio.ai/docs/app/mcp",
-			user:   everywhere("~/.lmstudio/mcp.json"), programs: []string{"lms"},
+			Source: "https://lmstudio.ai/docs/app/mcp", Read: "2026-11-23",
+			user: everywhere("~/.lmstudio/mcp.json"), programs: []string{"lms"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{}, "url", ""),
 		},
 		{
 			Name: "amp", Title: "Amp", Restart: "start a new session",
-			Source: "https://ampcode.com/manual",
-			user:   everywhere("~/.config/amp/settings.json"), project: ".amp/settings.json", programs: []string{"amp"},
+			Source: "https://ampcode.com/manual", Read: "2026-11-23",
+			user: everywhere("~/.config/amp/settings.json"), project: ".amp/settings.json", programs: []string{"amp"},
 			check:  []string{"amp", "mcp", "list"},
 			format: jsonc{}, key: "amp.mcpServers", local: command,
 			remote: atURL(field{}, "url", "${"+TokenVariable+"}"),
 		},
 		{
 			Name: "warp", Title: "Warp", Restart: "see its state in Settings, Agents, MCP servers",
-			Source: "https://docs.warp.dev/agent-platform/capabilities/mcp",
-			user:   everywhere("~/.warp/.mcp.json"), programs: []string{"warp", "warp-terminal"},
+			Source: "https://docs.warp.dev/agent-platform/capabilities/mcp", Read: "2026-11-23",
+			user: everywhere("~/.warp/.mcp.json"), programs: []string{"warp", "warp-terminal"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{}, "url", ""),
 		},
 		{
 			Name: "jetbrains", Title: "JetBrains AI Assistant",
-			Source: "https://www.jetbrains.com/help/ai-assistant/mcp.html",
+			Source: "https://www.jetbrains.com/help/ai-assistant/mcp.html", Read: "2026-11-23",
 			Steps: `1. Open Settings, Tools, AI Assistant, Model Context Protocol (MCP).
 2. Press Add, choose JSON, and paste this:
 {json}
@@ -225,7 +228,7 @@ func Clients() []Client {
 		},
 		{
 			Name: "goose", Title: "Goose",
-			Source: "https://block.github.io/goose/docs/guides/config-files",
+			Source: "https://block.github.io/goose/docs/guides/config-files", Read: "2026-11-23",
 			Steps: `1. Run: goose configure
 2. Choose Add Extension.
 3. For a program: choose Command-line Extension, with the command {command}
@@ -236,7 +239,7 @@ func Clients() []Client {
 		},
 		{
 			Name: "n8n", Title: "n8n",
-			Source: "https://docs.n8n.io/integrations/builtin/cluster-nodes/sub-nodes/n8n-nodes-langchain.toolmcp/",
+			Source: "https://docs.n8n.io/integrations/builtin/cluster-nodes/sub-nodes/n8n-nodes-langchain.toolmcp/", Read: "2026-11-23",
 			Steps: `1. Add the node "MCP Client Tool" to an AI agent.
 2. Endpoint: {url}
 3. Server Transport: HTTP Streamable.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -18,11 +19,11 @@ func TestReference(t *testing.T) {
 	}
 	var b strings.Builder
 	b.WriteString("# Clients\n\nThe clients that `glovebox install` knows, with the file that it changes on Linux. " +
-		"Each row links to the client's documentation. The rows were collected in November 2026 from these pages, from sources of clients, and from descriptions by others. " +
-		"Only Claude Code, Codex and Gemini CLI were run with an entry that `install` wrote. " +
+		"Each row links to the client's documentation. The facts were collected from these pages, from sources of clients, and from descriptions by others. " +
+		"The last column has the date on which a row was collected. Tests run three clients with the entry that `install` writes. " +
 		"`--url` marks the clients that can also use a server at a URL; `--project` marks those with a file for a project. " +
 		"`--check` runs the command in the last column.\n\n" +
-		"| client | name | file | `--url` | `--project` | own list |\n|---|---|---|---|---|---|\n")
+		"| client | name | file | `--url` | `--project` | own list | evidence |\n|---|---|---|---|---|---|---|\n")
 	yes := map[bool]string{true: "yes"}
 	for _, c := range Clients() {
 		if c.Source == "" {
@@ -39,8 +40,15 @@ func TestReference(t *testing.T) {
 		if len(c.check) > 0 {
 			list = "`" + strings.Join(c.check, " ") + "`"
 		}
+		if _, err := time.Parse(time.DateOnly, c.Read); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+		evidence := "read " + c.Read
+		if c.Run {
+			evidence += ", run in each test"
+		}
 		url := c.remote != nil || strings.Contains(c.Steps, "{url}")
-		fmt.Fprintf(&b, "| [%s](%s) | `%s` | %s | %s | %s | %s |\n", c.Title, c.Source, c.Name, file, yes[url], yes[c.project != ""], list)
+		fmt.Fprintf(&b, "| [%s](%s) | `%s` | %s | %s | %s | %s | %s |\n", c.Title, c.Source, c.Name, file, yes[url], yes[c.project != ""], list, evidence)
 	}
 	if *update {
 		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
