@@ -24,3 +24,4 @@ for dir in node frameworks clients/npm browser/npm; do
 	cp "$dir/package-lock.json" "$stamp"
 done
 ./tools.sh chromium || echo "clients: tests with a browser are skipped"
+./tools.sh tmux || echo "clients: tests with a client on a terminal are skipped"

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -147,20 +148,34 @@ func serversEnd(t *testing.T, home string) {
 // withHome returns the commands of the processes with that home directory.
 func withHome(t *testing.T, home string) []string {
 	t.Helper()
+	var found []string
+	for _, pid := range pidsWithHome(t, home) {
+		command, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if err == nil && len(command) > 0 {
+			found = append(found, strings.ReplaceAll(string(command), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// pidsWithHome returns the processes with that home directory.
+func pidsWithHome(t *testing.T, home string) []int {
+	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	var found []int
 	for _, file := range files {
 		env, err := os.ReadFile(file)
 		if err != nil || !slices.Contains(strings.Split(string(env), "\x00"), "HOME="+home) {
 			continue // it has ended, or belongs to another user
 		}
-		command, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-		if err == nil && len(command) > 0 {
-			found = append(found, strings.ReplaceAll(string(command), "\x00", " "))
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
 		}
+		found = append(found, pid)
 	}
 	return found
 }
