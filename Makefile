@@ -88,6 +88,7 @@ test-memory: ## what the race detector blurs or makes slow: bounds on memory, an
 
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
+	@test/tools.sh dockerd=docker.io docker-compose xtables-legacy-multi=iptables busybox=busybox-static || echo "gvisor: Docker is not tried in a sandbox"
 	@test/gvisor.sh
 	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2B(SDKs|Templates|Frameworks|Rules)$$' ./internal/cli
 

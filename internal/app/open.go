@@ -118,6 +118,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		QueueTime:       time.Duration(c.Sandbox.Queue),
 		EvictAfter:      time.Duration(c.Sandbox.EvictAfter),
 		SaveHibernated:  c.Sandbox.Hibernate == config.HibernateDisk,
+		Containers:      c.Sandbox.Containers,
 		Workspaces:      s.workspaces,
 		WorkspaceQuota:  c.Workspace.Quota(),
 		PrincipalQuota:  c.Workspace.Total(),

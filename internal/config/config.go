@@ -97,6 +97,9 @@ type Sandbox struct {
 	EvictAfter Duration `yaml:"evict_after"`
 	// Hibernate is where hibernated sandboxes are: HibernateMemory or HibernateDisk.
 	Hibernate string `yaml:"hibernate"`
+	// Containers lets programs in sandboxes become root with sudo and run containers
+	// of their own.
+	Containers bool `yaml:"containers"`
 }
 
 // The values of Sandbox.Hibernate.

@@ -120,6 +120,7 @@ type Features struct {
 	// at [sandbox.WorkDir]. The caller can copy files into it and out of it.
 	WorkspaceCopied bool
 	Ports           bool // the guest can connect to listeners in the box
+	Containers      bool // Spec.Containers is honoured
 	// Interpreter means that programs in the box reach its contexts by E2B's
 	// protocol at [InterpreterAddress], once a client has used that protocol.
 	Interpreter bool
@@ -181,6 +182,11 @@ type Spec struct {
 	// Writable lists directories that a box must be able to write, unless its image
 	// has them. The paths are absolute, and none is below another.
 	Writable []string `json:",omitempty"`
+	// Containers lets programs of the box run containers of their own, such as
+	// dockerd's: the box has control groups, programs find the command sudo, and root
+	// of the box may mount file systems and configure the box's network. None of it
+	// applies outside the box, and all limits stay in force.
+	Containers bool `json:",omitempty"`
 	// Detached boxes outlive the process that created them.
 	Detached bool
 	// Lease is the lease of a detached box from the beginning of Create, as by
@@ -221,42 +227,6 @@ type Box interface {
 type Pauser interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
-}
-
-// A Lease bounds the life of a detached box that no process holds.
-type Lease struct {
-	// End is when the box ends at the latest.
-	End time.Time `json:"end"`
-	// Idle is how long the box stays after its last holder left. Busy extends that
-	// time: before it, the box ends only because of End.
-	Idle time.Duration `json:"idle"`
-	Busy time.Time     `json:"busy"`
-}
-
-// After returns when a box ends whose last holder left at that time.
-func (l Lease) After(left time.Time) time.Time {
-	at := left.Add(l.Idle)
-	if at.Before(l.Busy) {
-		at = l.Busy
-	}
-	if l.End.Before(at) {
-		at = l.End
-	}
-	return at
-}
-
-// A Leaser is a detached box that ends by itself when no process holds it. A paused
-// box may end only after it was resumed.
-type Leaser interface {
-	// SetLease makes the calling process the holder of the box until that process
-	// ends or its driver is closed (a box may notice that a minute later), or until another process calls SetLease. From
-	// then on, and unless another process is the holder, the lease bounds the life
-	// of the box. A box without a lease does not end by itself. While a process
-	// holds the box, the lease ends nothing. The driver removes all of an ended box,
-	// or leaves an object without processes and memory for List and Discard.
-	// It may leave the box to the reaper of another process that uses the driver in
-	// the same state directory.
-	SetLease(ctx context.Context, l Lease) error
 }
 
 // Incidents are the counts of the enforcing mechanism since the box began.

@@ -206,6 +206,7 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 		Detached:        rec.Detached,
 		Lease:           lease,
 		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
+		Containers:      e.opts.Containers,
 	}
 }
 

@@ -55,6 +55,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/account"
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
@@ -81,6 +82,9 @@ func New(opts Options) (*Engine, error) {
 		return nil, sandbox.WithHint(
 			sandbox.Errorf(sandbox.Unsupported, "new engine: driver %s cannot make sandboxes that outlive this process", info.Name),
 			"use another driver, or run without detached sandboxes")
+	}
+	if opts.Containers && !info.Features.Containers {
+		return nil, sandbox.Wrap(driver.RefuseContainers(), "new engine", "")
 	}
 	if err := opts.Defaults.Check(opts.Maxima); err != nil {
 		return nil, sandbox.Wrap(err, "new engine: default limits", "")

@@ -53,6 +53,8 @@ type Options struct {
 	// is.
 	QueueTime, EvictAfter time.Duration
 	SaveHibernated        bool // hibernated sandboxes are saved on disk, if the driver can
+	// Containers lets programs in sandboxes run containers of their own.
+	Containers bool
 
 	// RunTimeout is the timeout of a run that asked for none. MaxRunTimeout is
 	// the longest timeout that a run may ask for.

@@ -544,7 +544,7 @@ func TestRevokedTokensAreForgotten(t *testing.T) {
 	})
 }
 
-func TestDetachNeedsTheDriver(t *testing.T) {
+func TestNewNeedsTheDriver(t *testing.T) {
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), store.Options{Dir: dir})
 	if err != nil {
@@ -554,6 +554,10 @@ func TestDetachNeedsTheDriver(t *testing.T) {
 	_, err = New(Options{Driver: attachedOnly{worldDriver{newWorld()}}, Store: st, StateDir: dir, Detached: true})
 	if !errors.Is(err, sandbox.Unsupported) || sandbox.HintOf(err) == "" {
 		t.Errorf("%v", err)
+	}
+	_, err = New(Options{Driver: attachedOnly{worldDriver{newWorld()}}, Store: st, StateDir: dir, Containers: true})
+	if !errors.Is(err, sandbox.Unsupported) || !strings.Contains(sandbox.HintOf(err), "sandbox.containers") {
+		t.Errorf("containers: %v", err)
 	}
 }
 

@@ -63,6 +63,9 @@ type Config struct {
 	// Sudo has the command sudo, which exists from the first request on that comes
 	// from a client of E2B's protocol.
 	Sudo sudo.Config
+	// Containers leaves root's programs the capabilities of a container engine, and
+	// makes the command sudo from the start.
+	Containers bool
 	// Lease, if not nil, is served. The caller ends the guest when it is over.
 	Lease *lease.Lease
 	// Workspaces, if not nil, serves the workspaces that this guest keeps. It is
@@ -108,7 +111,7 @@ func New(cfg Config) (*Guest, error) {
 	tracker := changes.New(accounts, cmp.Or(cfg.WorkDir, sandbox.WorkDir), cfg.WorkDir != "")
 	processes, err := process.New(process.Config{
 		MaxProcesses: cfg.MaxProcesses, CPUs: cfg.CPUs, AsSelf: cfg.AsSelf,
-		WorkDir: cfg.WorkDir, Env: cfg.Env, ImageDir: cfg.ImageDir, Before: tracker.Before,
+		WorkDir: cfg.WorkDir, Env: cfg.Env, ImageDir: cfg.ImageDir, Containers: cfg.Containers, Before: tracker.Before,
 	}, accounts)
 	if err != nil {
 		return nil, err
@@ -124,6 +127,9 @@ func New(cfg Config) (*Guest, error) {
 		files:       files.New(accounts, previews.Preview, cfg.WorkDir != "", tracker.Watched),
 		inside:      &inside{address: cfg.Interpreter},
 		sudo:        sudo.New(cfg.Sudo, accounts, processes),
+	}
+	if cfg.Containers {
+		g.sudo.Enable()
 	}
 	mux := http.NewServeMux()
 	g.routes(mux, cfg.Workspaces)

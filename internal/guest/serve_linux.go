@@ -62,6 +62,7 @@ func parseOrder(args []string) (*order, error) {
 	fs.StringVar(&o.ImageUser, "image-user", "", "the user that the image names for programs")
 	fs.StringVar(&o.ImageDir, "image-dir", "", "where the image says programs start")
 	fs.StringVar(&o.Interpreter, "interpreter", "", "address at which programs find the code interpreter")
+	fs.BoolVar(&o.Containers, "containers", false, "let programs run containers of their own")
 	fs.StringVar(&o.Sudo.Dir, "sudo", "", "directory in which to make the command sudo")
 	fs.StringVar(&o.Sudo.Socket, "sudo-socket", sudo.DefaultSocket, "the Unix socket of the command sudo")
 	fs.StringVar(&o.workspaces, "workspaces", "", "directory of workspaces to serve")

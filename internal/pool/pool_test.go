@@ -76,13 +76,14 @@ func TestShapes(t *testing.T) {
 		p.Keep(spec("a"))
 		look()
 		for name, change := range map[string]func(*driver.Spec){
-			"image":     func(s *driver.Spec) { s.Image = "b" },
-			"memory":    func(s *driver.Spec) { s.Limits.MemoryBytes++ },
-			"network":   func(s *driver.Spec) { s.Network = "internet" },
-			"hostname":  func(s *driver.Spec) { s.Hostname = "other" },
-			"detached":  func(s *driver.Spec) { s.Detached = true },
-			"workspace": func(s *driver.Spec) { s.Workspace = "/x" },
-			"allowed":   func(s *driver.Spec) { s.AllowUnenforced = []sandbox.ControlName{sandbox.ControlCPU} },
+			"image":      func(s *driver.Spec) { s.Image = "b" },
+			"memory":     func(s *driver.Spec) { s.Limits.MemoryBytes++ },
+			"network":    func(s *driver.Spec) { s.Network = "internet" },
+			"hostname":   func(s *driver.Spec) { s.Hostname = "other" },
+			"detached":   func(s *driver.Spec) { s.Detached = true },
+			"workspace":  func(s *driver.Spec) { s.Workspace = "/x" },
+			"containers": func(s *driver.Spec) { s.Containers = true },
+			"allowed":    func(s *driver.Spec) { s.AllowUnenforced = []sandbox.ControlName{sandbox.ControlCPU} },
 		} {
 			want := spec("a")
 			change(want)

@@ -30,9 +30,13 @@ func InVolume(dir string) bool {
 	return strings.HasPrefix(dir, WorkspacesDir+"/") && path.Clean(dir) == dir && path.Dir(dir) == WorkspacesDir
 }
 
-// CheckWorkspace returns an error if a workspace cannot be mounted, as far as this
-// machine knows. dir may be "".
-func CheckWorkspace(dir string) error {
+// CheckSpec returns an error if no container can be made of a specification, as far as
+// this machine knows.
+func CheckSpec(spec *driver.Spec) error {
+	if spec.Containers {
+		return driver.RefuseContainers()
+	}
+	dir := spec.Workspace
 	if dir == "" || InVolume(dir) {
 		return nil
 	}

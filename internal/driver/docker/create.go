@@ -75,7 +75,7 @@ func (l *launcher) create(ctx context.Context, e *dockerapi.Engine, spec *driver
 
 // check refuses a spec that the driver cannot fulfil, before anything is started.
 func (l *launcher) check(e *dockerapi.Engine, spec *driver.Spec) error {
-	if err := container.CheckWorkspace(spec.Workspace); err != nil {
+	if err := container.CheckSpec(spec); err != nil {
 		return err
 	}
 	if spec.Network != sandbox.NetworkNone && !l.network {

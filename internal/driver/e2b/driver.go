@@ -193,6 +193,9 @@ func (d *Driver) check(spec *driver.Spec) error {
 	if spec.Workspace != "" {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a workspace cannot be mounted in E2B's cloud"), "copy the files into the sandbox and out of it")
 	}
+	if spec.Containers {
+		return driver.RefuseContainers()
+	}
 	if !slices.Contains(spec.AllowUnenforced, sandbox.ControlProcesses) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "processes: E2B does not limit the number of processes"), "accept it with --allow-unenforced processes")
 	}

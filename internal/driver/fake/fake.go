@@ -101,6 +101,9 @@ func (o *Options) check(spec *driver.Spec) error {
 	if spec.Detached && o.NoDetach {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "detached boxes are switched off"), hint)
 	}
+	if spec.Containers {
+		return driver.RefuseContainers()
+	}
 	if spec.Workspace != "" {
 		if o.NoWorkspace {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspaces are switched off"), hint)

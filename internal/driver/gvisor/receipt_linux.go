@@ -125,6 +125,9 @@ func (r report) capabilitiesControl(in *guestapi.Limits) sandbox.Control {
 		Mechanism: "gVisor, no_new_privs; gVisor itself has no capability outside its user namespace",
 		Enforced:  in.NoNewPrivs && zero(in.Capabilities) && otherNamespace(r.Sentry, "user"),
 	}
+	if r.Record.Spec.Containers {
+		c.Value += "; root of the box may mount file systems and configure the box's network"
+	}
 	if r.Record.UserIsRoot {
 		c.Value += " on the host; in the box those of sandbox-root"
 	}

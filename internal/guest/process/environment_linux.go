@@ -25,6 +25,7 @@ type Config struct {
 	WorkDir      string
 	Env          []string
 	ImageDir     string
+	Containers   bool
 	// Before is called before a caller's program starts, with its tag.
 	Before func(tag string)
 }

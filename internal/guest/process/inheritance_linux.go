@@ -12,8 +12,9 @@ import (
 // An inheritance is what programs inherit from the guest: a limit, capabilities
 // and the OOM score.
 type inheritance struct {
-	maxProcesses int // as in Config
-	pid          int // of the guest
+	maxProcesses int  // as in Config
+	containers   bool // as in Config
+	pid          int  // of the guest
 
 	// oomScore is the OOM score of children, ownScore the guest's. Both are
 	// empty if the scores are the same. They are written to oomFile.
@@ -22,8 +23,8 @@ type inheritance struct {
 }
 
 // newInheritance limits and protects this process.
-func newInheritance(maxProcesses, pid int) (*inheritance, error) {
-	in := &inheritance{maxProcesses: maxProcesses, pid: pid}
+func newInheritance(cfg *Config, pid int) (*inheritance, error) {
+	in := &inheritance{maxProcesses: cfg.MaxProcesses, containers: cfg.Containers, pid: pid}
 	if pid != 1 {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, os.NewSyscallError("prctl", err)
@@ -103,7 +104,9 @@ func (in *inheritance) beforeFork() {
 		// With these capabilities root's programs would be exempt from the
 		// limit. Without CAP_SETPCAP the guest cannot drop them.
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0)
-		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
+		if !in.containers { // a sandbox for containers has its limit elsewhere: see driver.Spec
+			_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
+		}
 	}
 	if in.pid == 1 {
 		// With this capability root's programs could trace the guest.

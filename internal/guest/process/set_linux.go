@@ -35,7 +35,7 @@ func New(cfg Config, accounts *account.Accounts) (*Set, error) {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
 	pid := os.Getpid()
-	if s.inheritance, err = newInheritance(cfg.MaxProcesses, pid); err != nil {
+	if s.inheritance, err = newInheritance(&cfg, pid); err != nil {
 		return nil, err
 	}
 	s.trees = &trees{

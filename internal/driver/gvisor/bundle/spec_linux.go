@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -44,6 +45,9 @@ func Settings(rec *message.Record, dir string) (*config.Config, error) {
 		"host-settings": "ignore",
 		"log":           filepath.Join(dir, "runsc.log"),
 	}
+	if rec.Spec.Containers {
+		settings["net-raw"] = "true" // otherwise gVisor takes CAP_NET_RAW away
+	}
 	for name, value := range settings {
 		if err := flags.Set(name, value); err != nil {
 			return nil, fmt.Errorf("set gVisor's %s to %q: %w", name, value, err)
@@ -62,6 +66,12 @@ var guestCapabilities = []string{
 	// This exempts the guest's own threads from the process limit. The guest
 	// removes it from the programs that it starts.
 	"CAP_SYS_RESOURCE",
+}
+
+// containerCapabilities are added for a box whose programs run containers. The sentry
+// implements what they allow, so they give no rights on the host either.
+var containerCapabilities = []string{
+	"CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN",
 }
 
 // maxOpenFiles bounds the file descriptors of each process in a box.
@@ -88,6 +98,11 @@ func New(rec *message.Record, dir string, streams int) *specs.Spec {
 	if rec.Linked {
 		args = append(args, "--resolver", resolvers())
 	}
+	capabilities := guestCapabilities
+	if rec.Spec.Containers {
+		args = append(args, "--containers")
+		capabilities = slices.Concat(guestCapabilities, containerCapabilities)
+	}
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc"},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
@@ -95,6 +110,11 @@ func New(rec *message.Record, dir string, streams int) *specs.Spec {
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
 		// The source is a name: see openMounts.
 		{Destination: rootfs.GuestDir, Type: "bind", Source: rootfs.GuestDir, Options: []string{"bind", "ro", "nosuid", "nodev"}},
+	}
+	if rec.Spec.Containers {
+		// Container engines need the controllers. Those of the sentry count, and the
+		// groups on the host enforce the limits of the box.
+		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"})
 	}
 	if workspace := rec.Spec.Workspace; workspace != "" {
 		mounts = append(mounts, specs.Mount{
@@ -116,9 +136,9 @@ func New(rec *message.Record, dir string, streams int) *specs.Spec {
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding:  guestCapabilities,
-				Effective: guestCapabilities,
-				Permitted: guestCapabilities,
+				Bounding:  capabilities,
+				Effective: capabilities,
+				Permitted: capabilities,
 			},
 			NoNewPrivileges: true,
 			Rlimits: []specs.POSIXRlimit{

@@ -45,7 +45,7 @@ func (k *Keys) Of(rec *message.Record) (state.Key, error) {
 	spec := &rec.Spec
 	limits := spec.Limits
 	limits.MemoryBytes, limits.Idle, limits.Lifetime = 0, 0, 0 // not in the state
-	shape, err := json.Marshal([]any{limits, rec.Linked, spec.Workspace != "", rec.UserIsRoot, rec.FirstUser, spec.Image == sandbox.ImageHost, spec.Writable})
+	shape, err := json.Marshal([]any{limits, rec.Linked, spec.Workspace != "", rec.UserIsRoot, rec.FirstUser, spec.Image == sandbox.ImageHost, spec.Writable, spec.Containers})
 	if err != nil {
 		return state.Key{}, err
 	}
