@@ -27,8 +27,14 @@ export CGO_ENABLED = 0
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .cache/bin/golangci-lint-$(GOLANGCI_VERSION)
 
+# WHOLE=1 runs all that make test leaves out to stay short: see test-whole.
+WHOLE ?=
 # Everything but the gVisor driver and the agents, which have targets of their own.
 PACKAGES = $(shell $(GO) list ./... | grep -v -e /internal/driver/gvisor -e /test/clients -e /test/browser)
+# These take minutes under the race detector. Their tests are those of one client at a
+# time, except arch, which has one thread.
+PLAIN = $(filter %/internal/arch $(if $(WHOLE),,%/internal/driver/fake %/internal/driver/e2b),$(PACKAGES))
+SHORT = $(if $(WHOLE),,-short)
 # Two threads that fire timers of one synctest bubble crash the race detector
 # of Go 1.26 (golang/go#78156). Packages with bubbles get one thread there.
 BUBBLES = $(shell $(GO) list -f '{{.ImportPath}}{{"\t"}}{{.TestImports}}{{.XTestImports}}' ./internal/... | sed -n 's,\t.*testing/synctest.*,,p')
@@ -49,8 +55,20 @@ guest:
 serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds flags
 	bin/glovebox serve $(ARGS)
 
+STAGES = clients images interpreters vet test-race test-plain test-gvisor test-clients test-browser test-unprivileged test-docker test-stranger test-release test-cross
+
 .PHONY: test
-test: clients images interpreters vet test-race test-memory test-gvisor test-clients test-browser test-unprivileged test-docker test-stranger test-release test-cross ## every test
+test: ## every kind of test; make -k test goes on after a failure
+	@status=0; for stage in $(STAGES); do \
+		begin=$$SECONDS; \
+		$(MAKE) $$stage || { status=1; echo "test: $$stage FAILED"; }; \
+		echo "test: $$stage took $$((SECONDS - begin)) s"; \
+		if [ $$status = 1 ] && [[ ! "$${MAKEFLAGS%% *}" = *k* ]]; then break; fi; \
+	done; exit $$status
+
+.PHONY: test-whole
+test-whole: ## test, with large data, all suites under the race detector, and all scripts as an ordinary user
+	@$(MAKE) test WHOLE=1
 
 .PHONY: clients
 clients: ## clients of MCP and E2B, agent frameworks, and a browser, for tests
@@ -78,11 +96,12 @@ test-race: ## everything that needs no sandbox, under the race detector
 	bun=$$(ls $(CURDIR)/.cache/interpreters/node_modules/bun/bin/bun 2>/dev/null || true); if [ -n "$$bun" ]; then export GLOVEBOX_BUN=$$bun; fi; \
 	pythons=$$(ls $(CURDIR)/.cache/interpreters/*/python3 2>/dev/null | paste -sd: || true); \
 	if [ -n "$$pythons" ]; then export GLOVEBOX_PYTHONS=$$pythons$$(ls /usr/bin/python3 2>/dev/null | sed 's,^,:,'); fi; \
-	CGO_ENABLED=1 $(GO) test -race -p 4 -timeout 20m -tags nogvisor $(filter-out $(BUBBLES),$(PACKAGES)) && \
-	CGO_ENABLED=1 $(GO) test -race -p 4 -cpu 1 -parallel 2 -timeout 20m -tags nogvisor $(BUBBLES)
+	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -timeout 20m -tags nogvisor $(filter-out $(BUBBLES) $(PLAIN),$(PACKAGES)) && \
+	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -cpu 1 -parallel 2 -timeout 20m -tags nogvisor $(filter-out $(PLAIN),$(BUBBLES))
 
-.PHONY: test-memory
-test-memory: ## what the race detector blurs or makes slow: bounds on memory, and images that are too much
+.PHONY: test-plain
+test-plain: ## what the race detector blurs or makes slow: suites, bounds on memory, and images that are too much
+	$(GO) test -timeout 20m $(PLAIN)
 	$(GO) test -run 'TestLargeFile|Picture' ./internal/guest/...
 	$(GO) test -run 'TestMillionFiles|TestHole|TestBomb' ./internal/image
 
@@ -106,7 +125,7 @@ clients-table: ## the same, and the table of docs/clients.md is written anew
 
 .PHONY: test-unprivileged
 test-unprivileged: build ## the same as an ordinary user made for it; needs root
-	@test/unprivileged.sh
+	@test/unprivileged.sh $(if $(WHOLE),gvisor cli,gvisor cli-quick)
 
 .PHONY: test-docker
 test-docker: build ## Docker Engine and Podman, started for the purpose; needs root

@@ -141,7 +141,7 @@ func TestHostilePictures(t *testing.T) {
 		})
 	}
 	if raceFactor != 1 {
-		return // its own memory counts; see test-memory in the Makefile
+		return // its own memory counts; see test-plain in the Makefile
 	}
 	// What decoders take is what was reckoned, for those of the largest cost.
 	for name, data := range map[string][]byte{
@@ -196,7 +196,7 @@ func hungry() int {
 // its headers tell, as a decoder might that is deceived.
 func TestPictureProcessIsLimited(t *testing.T) {
 	if raceFactor != 1 {
-		t.Skip("the race detector ends the program before its own memory does; see test-memory in the Makefile")
+		t.Skip("the race detector ends the program before its own memory does; see test-plain in the Makefile")
 	}
 	out, err := exec.Command("/proc/self/exe", hungryArg).CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 || !bytes.Contains(out, []byte("out of memory")) {
