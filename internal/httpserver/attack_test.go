@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -329,3 +331,27 @@ func TestUnknownClients(t *testing.T) {
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestFlushAfterHijack: an evicted stream flushes its answer, also if its connection is
+// a WebSocket's.
+func TestFlushAfterHijack(t *testing.T) {
+	flushed := make(chan error, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		a := &answer{ResponseWriter: w, rc: http.NewResponseController(w), patience: time.Second}
+		conn, _, err := a.Hijack()
+		if err != nil {
+			flushed <- err
+			return
+		}
+		defer conn.Close()
+		defer close(flushed) // also after a panic
+		flushed <- a.FlushError()
+	}))
+	defer s.Close()
+	if res, err := http.Get(s.URL); err == nil {
+		res.Body.Close()
+	}
+	if err := <-flushed; !errors.Is(err, http.ErrHijacked) {
+		t.Errorf("a flush after a takeover of the connection: %v", err)
+	}
+}

@@ -194,8 +194,15 @@ func (a *answer) hurry() (done func()) {
 	return func() { _ = a.SetWriteDeadline(time.Time{}) }
 }
 
-// FlushError is called by http.ResponseController.
+// FlushError is called by http.ResponseController. The net/http server has no buffer to
+// flush after a takeover of the connection, and would panic.
 func (a *answer) FlushError() error {
+	a.mu.Lock()
+	hijacked := a.hijacked != nil
+	a.mu.Unlock()
+	if hijacked {
+		return http.ErrHijacked
+	}
 	defer a.hurry()()
 	return a.rc.Flush()
 }
