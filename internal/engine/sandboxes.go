@@ -23,6 +23,12 @@ func (e *Engine) Get(ctx context.Context, p sandbox.Principal, id string) (sandb
 		return sandbox.Sandbox{}, sandbox.Wrap(err, "get sandbox", "")
 	}
 	if b == nil {
+		// The process that has the sandbox records uses when they end.
+		if inUse, err := e.store.RunningRuns(ctx, id); err != nil {
+			return sandbox.Sandbox{}, sandbox.Wrap(err, "get sandbox", "")
+		} else if len(inUse) > 0 && rec.State != sandbox.Stopped {
+			rec.Used = e.now()
+		}
 		return verdict.WithExpiry(rec.Sandbox), nil
 	}
 	rec, err = e.store.Sandbox(ctx, id)

@@ -16,8 +16,8 @@ import (
 // stopped, has no second one of its name, and rests afterwards.
 func TestServiceKeepsItsSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.MaxRunTimeout = sandbox.Forever })
+		w, dir := newWorld(), t.TempDir()
+		e := openWorld(t, w, dir, func(o *Options) { o.MaxRunTimeout = sandbox.Forever })
 		s := e.mustCreate(t, sandbox.CreateRequest{Limits: sandbox.Limits{Idle: time.Minute}})
 		req := sandbox.RunRequest{
 			SandboxID: s.ID, Argv: []string{"sleep", "100h"},
@@ -31,6 +31,10 @@ func TestServiceKeepsItsSandbox(t *testing.T) {
 		time.Sleep(time.Hour)
 		if w.only(t).isPaused() {
 			t.Error("the sandbox rests")
+		}
+		other := openWorld(t, w, dir, nil)
+		if got, err := other.Get(t.Context(), alice, s.ID); err != nil || got.Expires.Before(time.Now().Add(time.Second)) {
+			t.Errorf("in another process, the sandbox expires in %v: %v", time.Until(got.Expires), err)
 		}
 		c := e.mustDial(t, s.ID)
 		go io.WriteString(c, "echo")
