@@ -107,7 +107,10 @@ type Features struct {
 	// hibernating sandboxes then.
 	ColdPause bool
 	// Save, which requires Pause, means that boxes implement Saver.
-	Save      bool
+	Save bool
+	// Snapshot, which requires Save, means that the driver implements SnapshotKeeper,
+	// and its boxes Snapshotter.
+	Snapshot  bool
 	Incidents bool // boxes implement Reporter
 	Usage     bool // boxes implement Meter
 	Detach    bool // Spec.Detached is honoured

@@ -140,7 +140,9 @@ func New(cfg Config) (*Guest, error) {
 		cfg.Lease.Routes(mux)
 	}
 	previews.Routes(mux, accounts)
-	contexts.New(accounts, processes, previews.Preview, cfg.AsSelf, tracker.Before).Routes(mux)
+	interpreters := contexts.New(accounts, processes, previews.Preview, cfg.AsSelf, tracker.Before)
+	interpreters.Routes(mux)
+	mux.HandleFunc(guestapi.PathCloned, rpc.Unary((&clone{file: guestapi.GenerationFile, tell: interpreters.Cloned}).cloned))
 	g.server = &http.Server{
 		Handler:        g.watch(mux),
 		Protocols:      new(http.Protocols),

@@ -32,6 +32,7 @@ func IsSudo(argv []string) bool { return filepath.Base(argv[0]) == sudo.Name }
 //	relay [--socket]    copy between descriptors 0 and 1 and the guest
 //	picture TYPE        shrink the picture at descriptor 0; the answer goes to 1
 //	picture TYPE WIDTH  turn it into sixels of at most that width
+//	hostname NAME       set the hostname of the box
 //	tunnel [flags]      make an interface whose packets use descriptors 0 and 1
 //
 // The flags of serve are:
@@ -66,7 +67,7 @@ func Main(args []string) int {
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "picture": picture.Main, "tunnel": tunnelMain}[command]
+	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "picture": picture.Main, "tunnel": tunnelMain, "hostname": hostnameMain}[command]
 	err := fmt.Errorf("unknown command %q", command)
 	if run != nil {
 		err = run(args)

@@ -141,6 +141,15 @@ func (p Program) Prepare(names []string) []byte {
 	return request(map[string]any{"op": "prepare", "modules": names})
 }
 
+// Cloned returns what tells a kernel that a snapshot gave it its state, or nil if this
+// kernel has no use for it. No event answers it.
+func (p Program) Cloned() []byte {
+	if p.Shell || p.Fields || p.Language != language.Python {
+		return nil
+	}
+	return request(map[string]any{"op": "cloned"})
+}
+
 // Input returns the answer to an event input: a line, or the end of the input.
 func (p Program) Input(id int, line string, eof bool) []byte {
 	if p.Fields {

@@ -115,6 +115,7 @@ func Run(t *testing.T, h Harness) {
 		{"Lease", testLease},
 		{"Pause", testPause},
 		{"Save", testSave},
+		{"Snapshot", testSnapshot},
 		{"Receipt", testReceipt},
 		{"Containers", testContainers},
 		{"Workspace", testWorkspace},

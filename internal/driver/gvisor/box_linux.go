@@ -81,6 +81,9 @@ var (
 	_ driver.Networker = (*box)(nil)
 	_ driver.Leaser    = (*box)(nil)
 	_ driver.Saver     = (*box)(nil)
+
+	_ driver.Snapshotter    = (*box)(nil)
+	_ driver.SnapshotKeeper = (*Driver)(nil)
 )
 
 func (b *box) Ref() string { return b.ref }
@@ -236,7 +239,7 @@ func (b *box) Resume(ctx context.Context) error {
 	defer b.asleep.end()
 	rep, err := b.client.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref})
 	if err == nil && rep.Order != nil {
-		err = b.restore(ctx, rep.Order)
+		err = b.restore(ctx, rep.Order, "")
 	}
 	return sandbox.Wrap(err, "resume box", b.ref)
 }

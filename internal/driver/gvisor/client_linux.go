@@ -252,6 +252,9 @@ func (c *client) exchange(ctx context.Context, p *supervisorProcess, req *messag
 		if req.Op == message.OpSave && rep.Version < message.VersionSave {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and saves none on disk")
 		}
+		if req.Snapshot != "" && rep.Version < message.VersionSnapshot {
+			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and keeps no snapshots")
+		}
 		if req.Op == message.OpLease && rep.Version < message.VersionLease {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and ends none by itself")
 		}

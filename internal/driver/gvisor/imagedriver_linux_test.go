@@ -68,7 +68,7 @@ func TestImageDriver(t *testing.T) {
 	if os.Geteuid() != 0 {
 		// The rest does not depend on the root file system, and is shown on the
 		// image host.
-		h.Groups = []string{"Driver", "Process", "Name", "Refuse", "Receipt", "Workspace", "Save", "Seal"}
+		h.Groups = []string{"Driver", "Process", "Name", "Refuse", "Receipt", "Workspace", "Save", "Snapshot", "Seal"}
 	}
 	drivertest.Run(t, h)
 }

@@ -67,14 +67,15 @@ func (b *box) Save(ctx context.Context) (driver.Saved, error) {
 	return *rep.Saved, nil
 }
 
-// restore resumes a saved box. spec is its order.
-func (b *box) restore(ctx context.Context, spec *driver.Spec) error {
+// restore resumes a saved box, or gives it the state of a snapshot if that is not "".
+// spec is its order.
+func (b *box) restore(ctx context.Context, spec *driver.Spec, snapshot string) error {
 	root, done, err := imageRoot(ctx, b.images, spec.Image)
 	if err != nil {
 		return err
 	}
 	defer done()
-	rep, err := b.client.create(ctx, &message.Request{Op: message.OpRestore, Ref: b.ref, Root: root, Trace: trace.On(ctx)}, spec, nil)
+	rep, err := b.client.create(ctx, &message.Request{Op: message.OpRestore, Ref: b.ref, Snapshot: snapshot, Root: root, Trace: trace.On(ctx)}, spec, nil)
 	if err != nil {
 		return err
 	}

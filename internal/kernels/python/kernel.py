@@ -56,7 +56,7 @@ GATHER = 0.01  # seconds
 SPAWNS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty", "pty.spawn")
 
 _read, _write, _dup2, _close, _exit = os.read, os.write, os.dup2, os.close, os._exit
-_environ, _kill, _getpid = os.environ, os.kill, os.getpid
+_environ, _kill, _getpid, _urandom = os.environ, os.kill, os.getpid, os.urandom
 _get_ident, _fcntl, _set_signal = _thread.get_ident, fcntl.fcntl, _signal.signal
 _F_GETFL, _F_SETFL, _NONBLOCK = fcntl.F_GETFL, fcntl.F_SETFL, os.O_NONBLOCK
 _SIGINT = _signal.SIGINT
@@ -536,6 +536,7 @@ class Life:
         _sys.meta_path.insert(0, Hooks)
         if not self.sources["ipython"]:
             _sys.meta_path.append(Shim)
+        _sys.meta_path.append(Own)
         _environ.setdefault("MPLBACKEND", "agg")
         if not os.access(os.path.expanduser("~"), os.W_OK):
             _environ.setdefault("MPLCONFIGDIR", "/tmp/.matplotlib-%d" % os.getuid())
@@ -566,6 +567,8 @@ class Life:
                 else:
                     self.namespace()
                 self.send({"ev": "wasreset"})
+            elif op == "cloned":
+                self.cloned()
 
     def start_ipython(self):
         """Has IPython run the code, or ends the kernel with the reason why not."""
@@ -585,7 +588,7 @@ class Life:
         for n in list(self.values):
             if type(n) is int and 0 <= n < 10**9:  # else user code put it there
                 _builtins.__dict__.pop("_%d" % n, None)
-        self.inputs, self.values = [""], {}
+        self.inputs, self.values, self.on_clone = [""], {}, []
         if not self.sources["ipython"]:  # whose shell has its own
             _builtins.In, _builtins.Out = self.inputs, self.values
 
@@ -607,6 +610,31 @@ class Life:
         if not self.alone:
             self.hand_on()
         _exit(status)
+
+
+class Clones:
+    """What the copies of this interpreter must not share."""
+
+    def cloned(self):
+        """Reseeds what draws random numbers, and calls what user code registered.
+        A snapshot gave this interpreter its state, and there may be others with the
+        same. It is called between two runs."""
+        for name, seed in (("random", lambda m: m.seed()), ("numpy.random", lambda m: m.seed()),
+                           ("torch", lambda m: m.seed()), ("_ssl", lambda m: m.RAND_add(_urandom(48), 48.0)),
+                           ("tempfile", lambda m: setattr(m, "_name_sequence", None))):
+            module = _modules.get(name)
+            if module is not None:
+                try:
+                    seed(module)
+                except Exception:
+                    pass  # user code put something else there
+        for call in list(self.on_clone):
+            try:
+                call()
+            except Exception as e:
+                text = "glovebox.on_clone: %s: %s\n" % (type(e).__name__, e)
+                _write(2, text.encode("utf-8", "backslashreplace"))
+        self.flush()
 
 
 class Imports:
@@ -998,7 +1026,7 @@ class Results:
             self.send(event, wait=not main)
 
 
-class Kernel(Streams, Messages, Life, Imports, Runs, Failures, Results):
+class Kernel(Streams, Messages, Life, Clones, Imports, Runs, Failures, Results):
     def __init__(self):
         self.requests = self.events = -1
         self.key = b""
@@ -1137,6 +1165,35 @@ class Hooks:
         except AttributeError:
             pass
         return spec
+
+
+class Own:
+    """Makes the module glovebox, where the user has none of that name."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != "glovebox":
+            return None
+        from importlib.machinery import ModuleSpec
+        return ModuleSpec(name, cls)
+
+    @classmethod
+    def create_module(cls, spec):
+        return None
+
+    @classmethod
+    def exec_module(cls, module):
+        module.__doc__ = "What programs of a Glovebox sandbox can ask of it."
+        module.on_clone = on_clone
+
+
+def on_clone(call):
+    """Has call() called in each copy of this sandbox that is made from a snapshot, and
+    after a rollback. It can be a decorator."""
+    if not callable(call):
+        raise TypeError("on_clone needs something to call")
+    kernel.on_clone.append(call)
+    return call
 
 
 class Shim:

@@ -29,6 +29,37 @@ class Case(unittest.TestCase):
         return r
 
 
+class Clones(Case):
+    def test_reseeds_and_calls(self):
+        self.ok("import random, tempfile, glovebox\nrandom.seed(1); state = random.getstate(); names = tempfile._get_candidate_names()\ncalls = []")
+        self.ok("@glovebox.on_clone\ndef f(): calls.append('f')\nglovebox.on_clone(lambda: 1 / 0)\nglovebox.on_clone(lambda: calls.append('last'))\nNone")
+        self.k.send({"op": "cloned"})
+        r = self.ok("random.getstate() == state, tempfile._get_candidate_names() is names, calls")
+        self.assertEqual(r.main, "(False, False, ['f', 'last'])")
+        self.assertIn("ZeroDivisionError", r.stderr)
+        self.k.send({"op": "cloned"})
+        self.assertEqual(self.ok("calls").main, "['f', 'last', 'f', 'last']")
+
+    def test_without_modules(self):
+        self.k.send({"op": "cloned"})
+        self.assertEqual(self.ok("1 + 1").main, "2")
+
+    def test_hostile_module(self):
+        self.ok("import sys, random\nsys.modules['random'] = 5\nx = random.random()")
+        self.k.send({"op": "cloned"})
+        self.assertEqual(self.ok("1 + 1").main, "2")
+
+    def test_own_module_of_the_user(self):
+        self.ok("import sys, os\nopen('glovebox.py', 'w').write('mine = 7')")
+        try:
+            self.assertEqual(self.ok("sys.path.insert(0, os.getcwd()); import glovebox; glovebox.mine").main, "7")
+        finally:
+            self.ok("os.unlink('glovebox.py')")
+
+    def test_not_callable(self):
+        self.fails("import glovebox; glovebox.on_clone(3)", "TypeError")
+
+
 class Runs(Case):
     def test_values_and_state(self):
         self.ok("import math\nx = 41\ndef f(): return x + 1")

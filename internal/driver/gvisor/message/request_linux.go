@@ -34,6 +34,9 @@ type Request struct {
 	// tree.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`
+	// Snapshot is the one that OpSnapshot makes, that OpCreateFrom uses, and that
+	// OpRestore uses in place of the box's own state.
+	Snapshot string `json:"snapshot,omitempty"`
 	// Lease is the lease of a box, for OpLease.
 	Lease *driver.Lease `json:"lease,omitempty"`
 	// Trace requests spans of the supervisor's work.
@@ -68,16 +71,23 @@ const (
 	OpSave       = "save"    // since VersionSave
 	OpRestore    = "restore" // since VersionSave; resumes a saved box
 	OpUsage      = "usage"   // since VersionUsage
+
+	// Since VersionSnapshot.
+	OpSnapshot       = "snapshot"
+	OpCreateFrom     = "create from"
+	OpSnapshots      = "list snapshots"
+	OpRemoveSnapshot = "remove snapshot" // Ref is the snapshot
 )
 
 // Version is the version of these messages that a supervisor of this program
 // understands; its replies carry it. Replies of earlier supervisors have no version,
 // which decodes as 0.
 const (
-	Version      = VersionSave
-	VersionLease = 1
-	VersionUsage = 2
-	VersionSave  = 3
+	Version         = VersionSnapshot
+	VersionLease    = 1
+	VersionUsage    = 2
+	VersionSave     = 3
+	VersionSnapshot = 4
 )
 
 // Reply is the supervisor's answer.
@@ -95,6 +105,8 @@ type Reply struct {
 	Spans     []trace.Span     `json:"spans,omitempty"`
 	// Saved is the state of a saved box.
 	Saved *driver.Saved `json:"saved,omitempty"`
+	// Snapshot is the one that OpSnapshot made.
+	Snapshot *driver.Snapshot `json:"snapshot,omitempty"`
 	// Order, in the reply to OpResume, is the spec of a saved box, which OpRestore
 	// resumes.
 	Order *driver.Spec `json:"order,omitempty"`

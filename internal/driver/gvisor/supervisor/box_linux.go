@@ -95,30 +95,36 @@ func (b *box) alive() bool {
 // dial starts the guest's connector in the box, with stream as its standard input.
 // The connector passes that socket to the guest and exits.
 func (b *box) dial(ctx context.Context, stream *os.File) error {
-	k := b.kernel.Load()
-	if k == nil || !b.alive() {
+	if b.sentry() == 0 || !b.alive() {
 		return b.noSentry()
 	}
 	if err := b.streams.Add(stream); err != nil {
 		return err
 	}
-	pid, err := k.Execute(b.conf, &control.ExecArgs{
-		ContainerID:      k.ID,
-		Filename:         rootfs.GuestPath,
-		Argv:             []string{rootfs.GuestPath, "connect"},
-		WorkingDirectory: "/",
-		Capabilities:     &auth.TaskCapabilities{},
-		NoNewPrivileges:  true,
-		FilePayload:      control.NewFilePayload(map[int]*os.File{0: stream, 1: b.null, 2: b.null}, nil),
+	return b.execute(ctx, &control.ExecArgs{
+		Argv:         []string{rootfs.GuestPath, "connect"},
+		Capabilities: &auth.TaskCapabilities{},
+		FilePayload:  control.NewFilePayload(map[int]*os.File{0: stream, 1: b.null, 2: b.null}, nil),
 	})
+}
+
+// execute runs a command of the guest's program in the box.
+func (b *box) execute(ctx context.Context, args *control.ExecArgs) error {
+	k := b.kernel.Load()
+	if k == nil || !b.alive() {
+		return b.noSentry()
+	}
+	args.ContainerID, args.Filename, args.WorkingDirectory, args.NoNewPrivileges = k.ID, rootfs.GuestPath, "/", true
+	command := args.Argv[1]
+	pid, err := k.Execute(b.conf, args)
 	if err != nil {
-		return b.orGone(fmt.Errorf("start connector: %w", err))
+		return b.orGone(fmt.Errorf("start %s: %w", command, err))
 	}
 	status := make(chan error, 1)
 	go func() {
 		ws, err := k.WaitPID(k.ID, pid)
 		if err == nil && (!ws.Exited() || ws.ExitStatus() != 0) {
-			err = fmt.Errorf("connector ended with %d", ws)
+			err = fmt.Errorf("%s ended with %d", command, ws)
 		}
 		status <- err
 	}()

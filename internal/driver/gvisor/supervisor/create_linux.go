@@ -37,12 +37,7 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 	if err != nil {
 		return err
 	}
-	b := &box{record: message.Record{Spec: *spec}, dir: s.boxDir(spec.ID), own: true, null: s.null}
-	b.record.Linked = spec.Network != sandbox.NetworkNone
-	b.record.CountsAll = true
-	b.record.Root = rootName(image)
-	b.record.FirstUser, b.record.WhyHostUsers = req.FirstUser, req.WhyHostUsers
-	b.record.UserIsRoot = spec.Workspace != "" && !users.RootIsRoot()
+	b := s.newBox(req)
 	if err := s.reserve(b); err != nil {
 		return err
 	}
@@ -75,6 +70,18 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 	b.ready = true
 	s.mu.Unlock()
 	return nil
+}
+
+// newBox returns the box that a request asks for, of which nothing exists yet.
+func (s *supervisor) newBox(req *message.Request) *box {
+	spec := req.Spec
+	b := &box{record: message.Record{Spec: *spec}, dir: s.boxDir(spec.ID), own: true, null: s.null}
+	b.record.Linked = spec.Network != sandbox.NetworkNone
+	b.record.CountsAll = true
+	b.record.Root = rootName(req.Root)
+	b.record.FirstUser, b.record.WhyHostUsers = req.FirstUser, req.WhyHostUsers
+	b.record.UserIsRoot = spec.Workspace != "" && !users.RootIsRoot()
+	return b
 }
 
 // A launchOrder says how launch starts the processes of a box.

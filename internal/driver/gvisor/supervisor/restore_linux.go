@@ -54,6 +54,9 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 		return fmt.Errorf("%w: it was destroyed", driver.ErrGone)
 	}
 	if !b.saved() {
+		if req.Snapshot != "" {
+			return sandbox.Errorf(sandbox.Conflict, "the sandbox is in use")
+		}
 		return nil // another request was faster
 	}
 	if req.FirstUser != b.record.FirstUser {
@@ -67,15 +70,22 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 		return err
 	}
 	defer st.Close()
-	if err := s.checkFits(b, st.Manifest, req.Root); err != nil {
+	from := st
+	if req.Snapshot != "" {
+		if from, err = s.openSnapshot(req.Snapshot); err != nil {
+			return err
+		}
+		defer from.Close()
+	}
+	if err := s.checkFits(b, from.Manifest, req.Root); err != nil {
 		return err
 	}
-	contents, err := st.Files(checkpoint.Files...)
+	contents, err := from.Files(checkpoint.Files...)
 	if err != nil {
 		return err
 	}
 	verified := make(chan error, 1)
-	go func() { verified <- st.Verify() }()
+	go func() { verified <- from.Verify() }()
 	defer func() {
 		if err != nil {
 			<-verified // it reads files that are about to be closed
@@ -94,17 +104,11 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 	if len(files) == 1 {
 		workspace = &rootfs.Tree{File: files[0]}
 	}
-	// gVisor's kernel may keep the object of a closed stream, and looks for its socket.
-	var ended []*os.File
-	defer func() { message.CloseAll(ended) }()
-	for range message.MaxStreams {
-		near, far, err := message.Socketpair()
-		if err != nil {
-			return err
-		}
-		near.Close()
-		ended = append(ended, far)
+	ended, err := endedStreams()
+	if err != nil {
+		return err
 	}
+	defer message.CloseAll(ended)
 	if err := st.Use(); err != nil {
 		return err
 	}
@@ -125,24 +129,9 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 	}
 	err = s.launch(ctx, b, launchOrder{
 		image: req.Root, workspace: workspace, ended: ended, preparing: preparing,
-		begin: func(*config.Config, *specs.Spec) error {
-			return trace.Do(ctx, "restore", func(context.Context) error {
-				if err := <-verified; err != nil {
-					verified <- nil
-					return err
-				}
-				verified <- nil
-				conn, err := b.control()
-				if err != nil {
-					return err
-				}
-				defer conn.Close()
-				if err := checkpoint.Restore(conn, contents, restoreTime, func() error { return s.kill(b) }); err != nil {
-					return sandbox.Errorf(sandbox.Unavailable, "restore the saved state: %w", err)
-				}
-				ran = true
-				return nil
-			})
+		begin: func(*config.Config, *specs.Spec) (err error) {
+			ran, err = s.readState(ctx, b, contents, verified)
+			return err
 		},
 	})
 	if err != nil {
@@ -153,7 +142,49 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 	}
 	// Loading leaves garbage.
 	_ = process.Signal(b.sentry(), b.record.Spec.ID, sentry.GiveBackSignal)
+	if req.Snapshot != "" {
+		return b.setHostname(ctx)
+	}
 	return nil
+}
+
+// endedStreams returns streams in place of those that a saved guest began with, which
+// the caller closes. gVisor's kernel may keep the object of a closed stream, and looks
+// for its socket.
+func endedStreams() (ended []*os.File, err error) {
+	for range message.MaxStreams {
+		near, far, err := message.Socketpair()
+		if err != nil {
+			message.CloseAll(ended)
+			return nil, err
+		}
+		near.Close()
+		ended = append(ended, far)
+	}
+	return ended, nil
+}
+
+// readState has the new sentry of a box read a state, when that is known to be whole. It
+// reports whether programs may have run.
+func (s *supervisor) readState(ctx context.Context, b *box, contents []*os.File, verified chan error) (ran bool, err error) {
+	err = trace.Do(ctx, "restore", func(context.Context) error {
+		if err := <-verified; err != nil {
+			verified <- nil
+			return err
+		}
+		verified <- nil
+		conn, err := b.control()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := checkpoint.Restore(conn, contents, restoreTime, func() error { return s.kill(b) }); err != nil {
+			return sandbox.Errorf(sandbox.Unavailable, "restore the saved state: %w", err)
+		}
+		ran = true
+		return nil
+	})
+	return ran, err
 }
 
 // checkFits checks that a state fits this program, this machine and the workspace.

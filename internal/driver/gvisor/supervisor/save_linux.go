@@ -41,8 +41,18 @@ func (b *box) stateDir() string { return filepath.Join(b.dir, "state") }
 func (b *box) saved() bool { return state.Exists(b.stateDir()) }
 
 // saveBox saves the state of a box and ends its processes. If it fails, the box runs
-// on.
-func (s *supervisor) saveBox(ctx context.Context, b *box) (*driver.Saved, error) {
+// on. If snapshot is not "", the state is kept as that snapshot, and the box runs on.
+func (s *supervisor) saveBox(ctx context.Context, b *box, snapshot string) (saved *driver.Saved, err error) {
+	for range saveTries {
+		if saved, err = s.saveOnce(ctx, b, snapshot); !errors.Is(err, checkpoint.ErrSocket) {
+			break
+		}
+		b.stir(ctx)
+	}
+	return saved, err
+}
+
+func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string) (*driver.Saved, error) {
 	s.mu.Lock()
 	own := b.own
 	s.mu.Unlock()
@@ -60,7 +70,7 @@ func (s *supervisor) saveBox(ctx context.Context, b *box) (*driver.Saved, error)
 	if b.gone {
 		return nil, fmt.Errorf("%w: it was destroyed", driver.ErrGone)
 	}
-	if b.saved() {
+	if b.saved() && snapshot == "" {
 		return b.savedLocked()
 	}
 	if !b.alive() {
@@ -80,17 +90,20 @@ func (s *supervisor) saveBox(ctx context.Context, b *box) (*driver.Saved, error)
 	if err := s.endConnections(ctx, b); err != nil {
 		return nil, err
 	}
-	w, err := checkpoint.NewWriter(b.stateDir())
+	w, err := s.newWriter(b, snapshot)
 	if err != nil {
 		return nil, errors.Join(err, b.restoreNetwork(ctx))
 	}
 	k := b.kernel.Load()
 	began := time.Now()
 	if err := k.Pause(k.ID); err != nil {
-		return nil, errors.Join(b.orGone(err), w.Discard(), b.restoreNetwork(ctx))
+		return nil, errors.Join(b.orGone(err), w.Discard(), b.endStanding(), b.restoreNetwork(ctx))
 	}
 	goOn := func(err error) error {
-		return errors.Join(b.orGone(err), b.endRoomLocked(), w.Discard(), b.orGone(k.Resume(k.ID)), b.restoreNetwork(ctx))
+		if err != nil {
+			err = errors.Join(b.orGone(err), w.Discard())
+		}
+		return errors.Join(err, b.endRoomLocked(), b.orGone(k.Resume(k.ID)), b.endStanding(), b.restoreNetwork(ctx))
 	}
 	m, err := s.prepareState(ctx, b, w)
 	if err != nil {
@@ -129,6 +142,9 @@ func (s *supervisor) saveBox(ctx context.Context, b *box) (*driver.Saved, error)
 	}
 	if err == nil {
 		err = w.Check()
+	}
+	if snapshot != "" && err == nil {
+		return s.keepSnapshot(w, *m, snapshot, began, goOn)
 	}
 	if err == nil {
 		err = w.Commit(*m)
@@ -327,7 +343,7 @@ func (s *supervisor) endSavedLocked(b *box) error {
 // finishSave completes what a supervisor began that died while it saved a box or
 // woke it. It is called for a box that this supervisor does not know yet.
 func (s *supervisor) finishSave(b *box) error {
-	if state.Interrupted(b.stateDir()) {
+	if state.Interrupted(b.stateDir()) || b.stands() {
 		return fmt.Errorf("%w: the server died while the sandbox was saved or woken", driver.ErrGone)
 	}
 	if !b.saved() || b.sentry() == 0 {

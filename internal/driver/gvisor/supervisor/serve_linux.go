@@ -14,7 +14,6 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
@@ -105,7 +104,7 @@ func (s *supervisor) answer(ctx context.Context, req *message.Request, files []*
 		rep = message.Reply{Err: message.NewError(err)}
 	}
 	rep.Version, rep.Spans = message.Version, spans.Spans()
-	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == message.OpCreate {
+	if err := json.NewEncoder(conn).Encode(&rep); err != nil && (req.Op == message.OpCreate || req.Op == message.OpCreateFrom) {
 		// The driver does not know of the box, so it would leak.
 		_ = s.destroy(req.Ref)
 	}
@@ -123,7 +122,7 @@ func giveValues(secrets []sandbox.Secret, values []string) error {
 }
 
 func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.File, rep *message.Reply) (err error) {
-	if needsRef := req.Op != message.OpList && req.Op != message.OpProbe; needsRef && !sandbox.ValidID(req.Ref) {
+	if needsRef := req.Op != message.OpList && req.Op != message.OpProbe && req.Op != message.OpSnapshots; needsRef && !sandbox.ValidID(req.Ref) {
 		if req.Op == message.OpDiscard {
 			return nil // List does not return such a reference
 		}
@@ -147,6 +146,13 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		}
 		last := len(files) - 1
 		return s.create(ctx, req, files[:last], &rootfs.Tree{File: files[last]})
+	case message.OpCreateFrom:
+		return s.createFrom(ctx, req, files)
+	case message.OpSnapshots:
+		rep.Refs, err = s.snapshots()
+		return err
+	case message.OpRemoveSnapshot:
+		return s.removeSnapshot(req.Ref)
 	case message.OpAttach:
 		b, err := s.find(req.Ref)
 		if err != nil {
@@ -211,12 +217,9 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 			err = b.resume()
 		}
 	case message.OpSave:
-		for range saveTries {
-			if rep.Saved, err = s.saveBox(ctx, b); !errors.Is(err, checkpoint.ErrSocket) {
-				break
-			}
-			b.stir(ctx)
-		}
+		rep.Saved, err = s.saveBox(ctx, b, "")
+	case message.OpSnapshot:
+		rep.Snapshot, err = s.snapshot(ctx, b, req.Snapshot)
 	case message.OpRestore:
 		err = s.restore(ctx, b, req, files)
 	default:

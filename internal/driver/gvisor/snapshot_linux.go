@@ -1,0 +1,121 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
+)
+
+// Snapshot implements [driver.Snapshotter].
+func (b *box) Snapshot(ctx context.Context, id string) (driver.Snapshot, error) {
+	if err := b.asleep.take(ctx); err != nil {
+		return driver.Snapshot{}, sandbox.Wrap(err, "take snapshot of box", b.ref)
+	}
+	defer b.asleep.end()
+	b.closeStreams()
+	rep, err := b.client.call(ctx, &message.Request{Op: message.OpSnapshot, Ref: b.ref, Snapshot: id})
+	if err != nil {
+		return driver.Snapshot{}, sandbox.Wrap(err, "take snapshot of box", b.ref)
+	}
+	return *rep.Snapshot, nil
+}
+
+// Rollback implements [driver.Snapshotter]. The box is saved first, so that it can go
+// on if the snapshot does not fit.
+func (b *box) Rollback(ctx context.Context, id string) error {
+	if err := b.asleep.take(ctx); err != nil {
+		return sandbox.Wrap(err, "roll back box", b.ref)
+	}
+	defer b.asleep.end()
+	return sandbox.Wrap(b.rollback(ctx, id), "roll back box", b.ref)
+}
+
+func (b *box) rollback(ctx context.Context, id string) (err error) {
+	b.closeStreams()
+	if _, err := b.client.call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref}); err != nil {
+		return err
+	}
+	// From here on the box must not stay saved, also if the caller leaves.
+	after := context.WithoutCancel(ctx)
+	rep, err := b.client.call(after, &message.Request{Op: message.OpResume, Ref: b.ref})
+	if err != nil {
+		return err
+	}
+	if rep.Order == nil {
+		return sandbox.Errorf(sandbox.Conflict, "the sandbox is in use")
+	}
+	if err := b.restore(after, rep.Order, id); err != nil {
+		if driver.IsGone(err) {
+			return err
+		}
+		return errors.Join(err, b.restore(after, rep.Order, ""))
+	}
+	return b.cloned(after)
+}
+
+// CreateFrom implements [driver.SnapshotKeeper].
+func (d *Driver) CreateFrom(ctx context.Context, spec *driver.Spec, snapshot string) (driver.Box, error) {
+	b, err := d.createFrom(ctx, spec, snapshot)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "create box", spec.ID)
+	}
+	return b, nil
+}
+
+func (d *Driver) createFrom(ctx context.Context, spec *driver.Spec, snapshot string) (*box, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := spec.Network.CheckCanonical(); err != nil {
+		return nil, err
+	}
+	root, done, err := imageRoot(ctx, d.opts.Images, spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if spec.Detached && spec.Lease != nil {
+		d.client.keepLease(spec.ID, *spec.Lease)
+	}
+	req := &message.Request{Op: message.OpCreateFrom, Ref: spec.ID, Spec: spec, Snapshot: snapshot, Root: root, Secrets: secretValues(spec.Secrets), Trace: trace.On(ctx)}
+	rep, err := d.client.create(ctx, req, spec, nil)
+	if err != nil {
+		d.client.forgetLease(spec.ID)
+		return nil, err
+	}
+	trace.Adopt(ctx, rep.Spans)
+	b := d.newBox(spec.ID)
+	if err := trace.Do(ctx, "tell programs", b.cloned); err != nil {
+		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
+	}
+	return b, nil
+}
+
+// cloned tells the guest that it has the state of a snapshot.
+func (b *box) cloned(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return b.guest.Cloned(ctx)
+}
+
+// Snapshots implements [driver.SnapshotKeeper].
+func (d *Driver) Snapshots(ctx context.Context) ([]string, error) {
+	rep, err := d.client.call(ctx, &message.Request{Op: message.OpSnapshots})
+	if err != nil {
+		return nil, sandbox.Wrap(err, "list snapshots", "")
+	}
+	return rep.Refs, nil
+}
+
+// RemoveSnapshot implements [driver.SnapshotKeeper].
+func (d *Driver) RemoveSnapshot(ctx context.Context, id string) error {
+	if !sandbox.ValidID(id) {
+		return nil // Snapshots does not return such an identifier
+	}
+	_, err := d.client.call(ctx, &message.Request{Op: message.OpRemoveSnapshot, Ref: id})
+	return sandbox.Wrap(err, "remove snapshot", id)
+}

@@ -1,0 +1,90 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Snapshotter is a box of which its driver can keep snapshots: its memory, its
+// processes and the files outside of the workspace, at one moment.
+type Snapshotter interface {
+	Saver
+	// Snapshot keeps the state of the running box as the snapshot id, and the box goes
+	// on. All streams to the guest end, and so do the box's connections through its
+	// network, in the box and in the snapshot. The snapshot stays until RemoveSnapshot,
+	// also when the box has ended. When Snapshot has returned, it outlives a loss of
+	// power. After an error there is no snapshot, and the box runs on.
+	//
+	// The error is of kind [sandbox.Unsupported] if there can be no snapshot of this
+	// box, and of kind [sandbox.Conflict] if there cannot now, or if the snapshot
+	// exists.
+	Snapshot(ctx context.Context, id string) (Snapshot, error)
+	// Rollback gives the box the state of a snapshot, of this box or of another one of
+	// the same order. What the box did since is lost, except in its workspace. The box
+	// keeps its reference, its network policy and its counts. All streams end. After an
+	// error the box runs on as before, unless the error wraps [ErrGone].
+	Rollback(ctx context.Context, id string) error
+}
+
+// A Snapshot describes a snapshot that a driver has just made.
+type Snapshot struct {
+	Bytes int64 `json:"bytes"` // on the disk
+	// Stood is how long the programs of the box stood still.
+	Stood time.Duration `json:"stood"`
+}
+
+// A SnapshotKeeper is a driver that keeps snapshots of its boxes. The identifiers of
+// snapshots are the caller's; [sandbox.ValidID] accepts them.
+type SnapshotKeeper interface {
+	// CreateFrom is Create with the state of a snapshot. The box has an identity of its
+	// own: its ID, its hostname, its limits on the host and its network. The spec's
+	// image, and its limits except memory and times, must be those of the box that the
+	// snapshot was made of, and it must have a workspace and a network if that box had
+	// one. The error is of kind [sandbox.Unavailable] otherwise, or if the snapshot
+	// does not fit this program, machine or workspace, and of kind [sandbox.NotFound]
+	// if there is no such snapshot. Programs can see that they were cloned: the file
+	// guestapi.GenerationFile has changed before any caller can reach the box.
+	CreateFrom(ctx context.Context, spec *Spec, snapshot string) (Box, error)
+	// Snapshots returns the identifiers of all snapshots in the driver's state
+	// directory, also of incomplete ones.
+	Snapshots(ctx context.Context) ([]string, error)
+	// RemoveSnapshot removes a snapshot. It has no effect if there is none. Boxes that
+	// were made from it run on.
+	RemoveSnapshot(ctx context.Context, id string) error
+}
+
+func noSnapshots() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "this driver keeps no snapshots of sandboxes"),
+		"copy the files out, or use the driver gvisor")
+}
+
+// TakeSnapshot keeps the state of b as a snapshot. The error wraps
+// [sandbox.Unsupported] if its driver cannot.
+func TakeSnapshot(ctx context.Context, b Box, id string) (Snapshot, error) {
+	s, ok := as[Snapshotter](b)
+	if !ok {
+		return Snapshot{}, noSnapshots()
+	}
+	return s.Snapshot(ctx, id)
+}
+
+// Rollback gives b the state of a snapshot. The error wraps [sandbox.Unsupported] if
+// its driver cannot.
+func Rollback(ctx context.Context, b Box, id string) error {
+	s, ok := as[Snapshotter](b)
+	if !ok {
+		return noSnapshots()
+	}
+	return s.Rollback(ctx, id)
+}
+
+// Snapshots returns the part of d, or of the driver that it wraps, that keeps
+// snapshots. The error wraps [sandbox.Unsupported] if there is none.
+func Snapshots(d Driver) (SnapshotKeeper, error) {
+	if k, ok := Ability[SnapshotKeeper](d); ok && d.Info().Features.Snapshot {
+		return k, nil
+	}
+	return nil, noSnapshots()
+}
