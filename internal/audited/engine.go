@@ -48,6 +48,9 @@ func created(req sandbox.CreateRequest) detail {
 	if len(req.Env) > 0 {
 		d["variables"] = strings.Join(slices.Sorted(maps.Keys(req.Env)), " ")
 	}
+	if req.Snapshot != "" {
+		d["snapshot"] = req.Snapshot
+	}
 	var hosts []string
 	for _, r := range req.HeaderRules {
 		hosts = append(hosts, string(r.Hosts))
@@ -357,3 +360,47 @@ func (h *hashed) Read(b []byte) (int, error) {
 }
 
 func (h *hashed) sum() string { return fmt.Sprintf("%x", h.hash.Sum(nil)) }
+
+// TakeSnapshot records [audit.SnapshotTake].
+func (e *Engine) TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (s sandbox.Snapshot, err error) {
+	rec := audit.Record{Action: audit.SnapshotTake, Principal: p, Sandbox: id, Detail: detail{"name": name}}
+	err = e.log.Do(ctx, rec, func(rec *audit.Record) error {
+		s, err = e.Engine.TakeSnapshot(ctx, p, id, name)
+		if err == nil {
+			rec.Detail["snapshot"] = s.ID
+		}
+		return err
+	})
+	return s, err
+}
+
+// RemoveSnapshot records [audit.SnapshotDelete].
+func (e *Engine) RemoveSnapshot(ctx context.Context, p sandbox.Principal, ref string) error {
+	return e.do(ctx, audit.SnapshotDelete, p, "", detail{"snapshot": ref}, func() error { return e.Engine.RemoveSnapshot(ctx, p, ref) })
+}
+
+// Rollback records [audit.SandboxRollback].
+func (e *Engine) Rollback(ctx context.Context, p sandbox.Principal, id, ref string, endRuns bool) (s sandbox.Snapshot, err error) {
+	err = e.do(ctx, audit.SandboxRollback, p, id, detail{"snapshot": ref}, func() error {
+		s, err = e.Engine.Rollback(ctx, p, id, ref, endRuns)
+		return err
+	})
+	return s, err
+}
+
+// Fork records [audit.SandboxFork], with the copies.
+func (e *Engine) Fork(ctx context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) (forks []sandbox.Fork, err error) {
+	rec := audit.Record{Action: audit.SandboxFork, Principal: p, Sandbox: id, Detail: detail{}}
+	err = e.log.Do(ctx, rec, func(rec *audit.Record) error {
+		forks, err = e.Engine.Fork(ctx, p, id, req)
+		var ids []string
+		for _, f := range forks {
+			if f.Err == nil {
+				ids = append(ids, f.Sandbox.ID)
+			}
+		}
+		rec.Detail["copies"] = strings.Join(ids, " ")
+		return err
+	})
+	return forks, err
+}

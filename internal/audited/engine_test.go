@@ -18,13 +18,13 @@ import (
 // unrecorded are the methods of the engine that need no record, each with the reason.
 var unrecorded = map[string][]string{
 	"names and states, no contents": {"Check", "Connections", "Contexts", "Get", "GlobFiles", "HasImage", "KeyedRun", "Languages", "LanguageByExtension",
-		"LastRuns", "List", "ListFiles", "Live", "Owner", "RunnerImages", "Runs", "Services", "StatFile", "Workspace", "WorkspaceOf", "WorkspaceOwner", "WorkspaceURL", "Workspaces"},
+		"LastRuns", "List", "ListFiles", "Live", "Owner", "RunnerImages", "Runs", "Services", "Snapshot", "Snapshots", "StatFile", "Workspace", "WorkspaceOf", "WorkspaceOwner", "WorkspaceURL", "Workspaces"},
 	"the output of a run that has a record":            {"Follow", "Output", "ReadOutput", "Results", "Wait", "WaitReady", "Resize"},
 	"contexts go with their runs":                      {"RemoveContext"},
 	"only the state of rest":                           {"Hibernate", "Wake"},
 	"the writes of these files have records":           {"SetBase"},
 	"only a comparison of a request with the defaults": {"CreateExcess", "NetworkExcess"},
-	"no action of a principal": {"AdoptImages", "AllowedNetwork", "Close", "ForgetImages", "Observe", "OwnerID", "PullImage", "Run", "ServeFilesAt", "Shares",
+	"no action of a principal": {"AdoptImages", "AllowedNetwork", "Close", "ForgetImages", "From", "Observe", "OwnerID", "PullImage", "Run", "ServeFilesAt", "Shares",
 		"Stats", "Sweep", "Usual"},
 	"images are public":            {"FetchImage"},
 	"layers of images under build": {"Layer", "MarkLayer"},

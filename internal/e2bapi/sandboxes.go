@@ -123,12 +123,17 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if err != nil {
 		return 0, nil, err
 	}
+	if err := s.useSnapshot(r.Context(), p, &req); err != nil {
+		return 0, nil, err
+	}
 	start, err := s.useTemplate(r.Context(), p, &req)
 	if err != nil {
 		return 0, nil, err
 	}
-	if req.Network, err = s.networkOf(in.AllowInternetAccess, in.Network); err != nil {
-		return 0, nil, err
+	if req.Snapshot == "" || in.AllowInternetAccess != nil || in.Network != nil {
+		if req.Network, err = s.networkOf(in.AllowInternetAccess, in.Network); err != nil {
+			return 0, nil, err
+		}
 	}
 	if req.HeaderRules, err = s.headerRules(p, in.Network); err != nil {
 		return 0, nil, err

@@ -34,6 +34,11 @@ type Engine interface {
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
+	TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
+	Snapshot(ctx context.Context, p sandbox.Principal, ref string) (sandbox.Snapshot, error)
+	Snapshots(ctx context.Context, p sandbox.Principal, filter sandbox.SnapshotFilter) ([]sandbox.Snapshot, error)
+	RemoveSnapshot(ctx context.Context, p sandbox.Principal, ref string) error
+	Fork(ctx context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 	DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error)
 	SetNetworkRules(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network, rules []sandbox.Secret) (sandbox.Sandbox, error)
 	AllowedNetwork(n sandbox.Network) sandbox.Network
@@ -152,6 +157,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("DELETE /sandboxes/{id}", s.answer(s.kill))
 	mux.HandleFunc("POST /sandboxes/{id}/resume", s.answer(s.resume))
 	mux.HandleFunc("POST /sandboxes/{id}/pause", s.answer(s.pause))
+	mux.HandleFunc("POST /sandboxes/{id}/fork", s.answer(s.fork))
+	mux.HandleFunc("POST /sandboxes/{id}/snapshots", s.answer(s.takeSnapshot))
+	mux.HandleFunc("GET /snapshots", s.answer(s.snapshots))
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.answer(s.timeout))
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.answer(s.refresh))
 	mux.HandleFunc("GET /sandboxes/metrics", s.answer(s.listMetrics))
@@ -164,12 +172,20 @@ func (s *Server) routes() http.Handler {
 	if s.opts.Templates != nil {
 		noTemplates = "templates are built in steps: update the SDK"
 		for pattern, h := range s.opts.Templates.Routes() {
+			if pattern == deleteTemplate {
+				h = s.orSnapshot(h)
+			}
 			answer := s.answer(h)
 			if strings.HasPrefix(pattern, http.MethodPut) {
 				answer = drain(answer)
 			}
 			mux.HandleFunc(pattern, answer)
 		}
+	}
+	if s.opts.Templates == nil {
+		mux.HandleFunc(deleteTemplate, s.answer(s.orSnapshot(func(*http.Request, sandbox.Principal) (int, any, error) {
+			return 0, nil, sandbox.Errorf(sandbox.Unsupported, "%s", noTemplates)
+		})))
 	}
 	mux.HandleFunc("GET /secrets", s.answer(s.secrets))
 	mux.HandleFunc("GET /secrets/{id}", s.answer(s.secret))
@@ -187,15 +203,12 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET "+contentPath+"{id}/file", s.getFile)
 	mux.HandleFunc("PUT "+contentPath+"{id}/file", s.inVolume(s.putFile))
 	for path, what := range map[string]string{
-		"/sandboxes/{id}/fork":      "sandboxes cannot be forked",
-		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",
-		"/snapshots":                "there are no snapshots of sandboxes",
-		"/templates":                noTemplates,
-		"/templates/{rest...}":      noTemplates,
-		"/v2/templates/{rest...}":   noTemplates,
-		"/v3/templates/{rest...}":   noTemplates,
-		"/v2/templates":             noTemplates,
-		"/v3/templates":             noTemplates,
+		"/templates":              noTemplates,
+		"/templates/{rest...}":    noTemplates,
+		"/v2/templates/{rest...}": noTemplates,
+		"/v3/templates/{rest...}": noTemplates,
+		"/v2/templates":           noTemplates,
+		"/v3/templates":           noTemplates,
 	} {
 		mux.HandleFunc(path, s.answer(func(r *http.Request, p sandbox.Principal) (int, any, error) {
 			if r.PathValue("id") != "" {

@@ -45,6 +45,7 @@ type fakeEngine struct {
 	open      int      // volumes that are not released
 	files     []string // that every sandbox has
 	unpacked  []string // links that were unpacked
+	snaps     fakeSnapshots
 }
 
 type fakeBox struct {
@@ -535,7 +536,7 @@ func TestRefusals(t *testing.T) {
 	if status, _, _ := do(t, "POST", srv.URL+guestapi.FSStat, "{}", access...); status != 200 {
 		t.Errorf("a paused sandbox that wakes by itself: status %d", status)
 	}
-	for path, want := range map[string]int{"/nothing": 404, "/templates/x": 501, "/snapshots": 501, "/sandboxes/" + id + "/fork": 501} {
+	for path, want := range map[string]int{"/nothing": 404, "/templates/x": 501, "/sandboxes/" + id + "/fork": 404} {
 		status, _, body := do(t, "GET", srv.URL+path, "", "X-API-KEY", "alice")
 		var got struct {
 			Code    int

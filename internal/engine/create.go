@@ -42,6 +42,15 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if err := e.accounts.CheckCreate(ctx, p); err != nil {
 		return nil, err
 	}
+	from, err := e.From(ctx, p, &req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = from.End(ctx, "", err)
+		}
+	}()
 	if req.Image == "" {
 		image, err := e.images.Default(ctx, p, "")
 		if err != nil {
@@ -59,7 +68,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	image := ""
 	err = trace.Do(ctx, "find image", func(ctx context.Context) (err error) {
-		image, err = e.images.Prepare(ctx, p, req.Image, req.Progress)
+		image, err = from.Image(func() (string, error) { return e.images.Prepare(ctx, p, req.Image, req.Progress) })
 		return err
 	})
 	if err != nil {
@@ -80,7 +89,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		},
 		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(env) > 0,
 	})
-	b.env, b.image, b.writable = env, image, slices.Clone(req.Writable)
+	b.env, b.image, b.writable, b.from = env, image, slices.Clone(req.Writable), from
 	// The same context covers a caller that goes away, a stop, and a driver
 	// that hangs.
 	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
@@ -99,6 +108,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		close(b.ready)
 		return nil, err
 	}
+	_ = from.End(ctx, b.id, nil)
 	b.begin()
 	b.tellLease(ctx)
 	b.copy.Keep()
@@ -140,7 +150,7 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	spec := e.spec(b.rec)
 	spec.Image, spec.Workspace, spec.Writable, spec.Secrets = b.image, b.mount.Path(), b.writable, secrets
 	err = trace.Do(ctx, "make box", func(ctx context.Context) (err error) {
-		b.drv, err = e.drv.Create(ctx, spec)
+		b.drv, err = b.from.Make(ctx, e.drv, spec)
 		return err
 	})
 	if err != nil {

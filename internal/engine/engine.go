@@ -62,6 +62,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/strays"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/language"
@@ -127,7 +128,7 @@ func New(opts Options) (*Engine, error) {
 		places:    newPlaces(opts),
 		admission: admission,
 		dismiss:   dismiss,
-		strays:    map[string]time.Time{},
+		strays:    strays.New(strays.Options{Driver: opts.Driver, Name: info.Name, Records: opts.Store, Log: opts.Log, CreateTimeout: createTimeout}),
 		sandboxes: map[string]*liveSandbox{},
 		adopting:  map[string]*adoption{},
 	}
@@ -144,7 +145,7 @@ func New(opts Options) (*Engine, error) {
 		Driver: info.Name, Copied: info.Features.WorkspaceCopied, EndTimeout: opts.endCopyTimeout, Root: logs, States: opts.Detached,
 		EndWait: run.KillTimeout + run.InterruptGrace + run.EndTimeout,
 	})
-	e.Handles = e.mounts.Handles()
+	e.Handles, e.Keeper = e.mounts.Handles(), e.newSnapshots()
 	return e, nil
 }
 

@@ -107,24 +107,8 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	b.mu.Lock()
-	if len(b.runs) > 0 {
-		n := len(b.runs)
-		b.mu.Unlock()
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s has %d runs going on", b.id, n), "wait for them, or stop them")
-	}
-	var cut []*forward
-	for f := range b.forwards {
-		f.cancel()
-		cut = append(cut, f)
-	}
-	b.mu.Unlock()
-	for _, f := range cut {
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := b.quiet(ctx); err != nil {
+		return err
 	}
 	if err := b.copy.Out(ctx); err != nil {
 		return err

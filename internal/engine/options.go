@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -89,6 +90,8 @@ type Options struct {
 	// bounds the output kept of all runs; half of it is for runs in progress.
 	LogSize  int64 // default: 64 MiB
 	LogsSize int64 // default: 4 GiB
+
+	Snapshots snapshot.Limits // of each principal
 
 	// Runners are the supported languages.
 	Runners interpreter.Table // default: interpreter.Runners

@@ -14,6 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
+	"github.com/glovebox-dev/glovebox/internal/engine/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/engine/strays"
 	"github.com/glovebox-dev/glovebox/internal/engine/traffic"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
@@ -27,6 +29,8 @@ import (
 type Engine struct {
 	// Handles has the methods for workspaces that a URL names.
 	mount.Handles
+	// Keeper has the methods for snapshots.
+	*snapshot.Keeper
 
 	opts  Options
 	rules request.Rules
@@ -58,7 +62,7 @@ type Engine struct {
 	dismiss    context.CancelFunc
 
 	sweeping sync.Mutex
-	strays   map[string]time.Time // guarded by sweeping: see sweepStrays
+	strays   *strays.Sweeper // used while sweeping is held
 
 	mu        sync.Mutex
 	closed    bool                    // nothing new begins
@@ -79,6 +83,7 @@ type liveSandbox struct {
 	image string
 	// writable are the writable directories that the box is made with.
 	writable []string
+	from     *snapshot.From // nil unless it was made of a snapshot
 
 	ready  chan struct{}
 	cancel context.CancelFunc // ends its creation

@@ -3,9 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +24,7 @@ import (
 //     if this engine is detached too; otherwise it is stopped if it has expired;
 //   - old records and logs are removed, and records of revoked tokens;
 //   - pulls of images that a killed process began are recorded as ended;
+//   - snapshots without a record, incomplete ones and old ones are removed;
 //   - the usage of sandboxes and workspaces is counted, and the sandboxes of
 //     principals that are over a limit then are stopped.
 //
@@ -49,8 +48,8 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	live := make(chan error, 1)
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
-	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
-	errs = append(errs, <-live, e.sweepUsage(ctx))
+	errs := []error{e.strays.Sweep(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
+	errs = append(errs, <-live, e.sweepUsage(ctx), e.Keeper.Sweep(ctx))
 	return errors.Join(errs...)
 }
 
@@ -161,73 +160,6 @@ func (e *Engine) sweepHandles(recs []store.Sandbox, begun time.Time) {
 			b.Lost()
 		}
 	}
-}
-
-// sweepStrays destroys boxes that belong to no live sandbox.
-//
-// A box that is being made has a record, but the record does not have its
-// reference yet. If the reference contains the sandbox's identifier, the sweep
-// recognises it. Any other box must have been a stray for longer than a
-// creation takes before it is destroyed.
-func (e *Engine) sweepStrays(ctx context.Context, refs []string, recs []store.Sandbox, now time.Time) error {
-	known := map[string]bool{}
-	// Boxes that a pool keeps ready are not strays. Nor are boxes that the pool
-	// just gave to a sandbox whose record does not name them yet.
-	warm, err := e.store.WarmBoxes(ctx)
-	if err != nil {
-		return err
-	}
-	var starting []string
-	for _, rec := range recs {
-		if rec.Driver != e.name {
-			continue
-		}
-		known[rec.Ref] = true
-		if rec.Ref != "" {
-			continue
-		}
-		alive, err := e.store.OwnerAlive(rec.Owner)
-		if err != nil {
-			return err
-		}
-		if alive {
-			starting = append(starting, rec.ID)
-		}
-	}
-	refs = slices.DeleteFunc(slices.Clone(refs), func(ref string) bool {
-		isOf := func(id string) bool { return strings.Contains(ref, id) }
-		return known[ref] || slices.ContainsFunc(starting, isOf) || slices.ContainsFunc(warm, isOf)
-	})
-	if len(refs) > 0 {
-		// A stop removes the box before the record ends. If it ran between the first
-		// list and the read of the records, the second list lacks the box.
-		still, err := e.drv.List(ctx)
-		if err != nil {
-			return err
-		}
-		refs = slices.DeleteFunc(refs, func(ref string) bool { return !slices.Contains(still, ref) })
-	}
-	var errs []error
-	strays := map[string]time.Time{}
-	for _, ref := range refs {
-		first, seen := e.strays[ref]
-		if !seen {
-			first = now
-		}
-		namesAnother := strings.Contains(ref, sandbox.IDPrefix)
-		if len(starting) > 0 && !namesAnother && now.Sub(first) < createTimeout {
-			strays[ref] = first
-			continue
-		}
-		if err := e.drv.Discard(ctx, ref); err != nil {
-			errs = append(errs, fmt.Errorf("discard box %s: %w", ref, err))
-			strays[ref] = first
-			continue
-		}
-		e.log.Warn("removed a box that belonged to no sandbox", "ref", ref)
-	}
-	e.strays = strays
-	return errors.Join(errs...)
 }
 
 // Revoked tokens stay on record for revokedRetention, at most maxRevoked of them.

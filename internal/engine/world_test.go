@@ -591,6 +591,9 @@ func openWorld(tb testing.TB, w *world, dir string, change func(*Options)) *Engi
 			if live, ok := b.(guestBox); ok {
 				b = live.Box
 			}
+			if kept, ok := b.(snapshotBox); ok {
+				b = kept.worldBox
+			}
 			return b.(*worldBox).guest()
 		},
 	}

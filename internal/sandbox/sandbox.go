@@ -104,6 +104,13 @@ type CreateRequest struct {
 	// Workspace names a workspace of the principal, created on first use, to
 	// mount at [WorkDir]. With "", the files there are removed with the sandbox.
 	Workspace string
+	// Snapshot names a snapshot of the principal, whose state the sandbox begins with.
+	// Image must be empty then; Network and Limits are those of the snapshot where they
+	// are empty. CPUs, processes and disk cannot be others. If the snapshot is of a
+	// sandbox with a workspace, the sandbox has one too: a new one where Workspace is
+	// empty. CopyWorkspace fills it with what is in the workspace of that sandbox now.
+	Snapshot      string
+	CopyWorkspace bool
 	// Writable are directories, besides [WorkDir] and the home directory, that
 	// programs want to write. If the sandbox's root is read-only, missing ones
 	// are created empty. If the root is writable, they have no effect.

@@ -2,9 +2,11 @@ package mount
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -116,4 +118,46 @@ func (m *Mount) Measure(ctx context.Context) error {
 	}
 	m.note(&s.Usage)
 	return nil
+}
+
+// CopyWorkspace copies a workspace of p to one that does not exist yet. The error is of
+// kind Conflict if it does. Files that change meanwhile may be copied as they were
+// before or after.
+func (s *Set) CopyWorkspace(ctx context.Context, p sandbox.Principal, from, to string) (err error) {
+	if err := request.CheckWorkspaceName(to); err != nil {
+		return err
+	}
+	if _, err := s.Named(ctx, p, to); !errors.Is(err, sandbox.NotFound) {
+		if err == nil {
+			err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "workspace: %s exists already, and a copy would mix with its files", excerpt.Quote(to)), "name a new one")
+		}
+		return err
+	}
+	source, err := s.Mount(ctx, p, from, false)
+	if err != nil {
+		return err
+	}
+	defer source.Release()
+	target, err := s.Mount(ctx, p, to, true)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		target.Release()
+		if err != nil {
+			if _, rerr := s.Remove(context.WithoutCancel(ctx), target.Record(), false); rerr != nil {
+				err = errors.Join(err, rerr)
+			}
+		}
+	}()
+	r, w := io.Pipe()
+	exported := make(chan error, 1)
+	go func() {
+		err := source.Export(ctx, w)
+		w.CloseWithError(err)
+		exported <- err
+	}()
+	err = target.Import(ctx, r)
+	r.Close() // ends an export whose import has failed
+	return errors.Join(err, <-exported)
 }

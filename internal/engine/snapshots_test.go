@@ -1,0 +1,340 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// A snapshotDriver keeps snapshots of a world's boxes: what their ref was. specs are those
+// of boxes that were made of one.
+type snapshotDriver struct {
+	savingDriver
+	kept *keptSnapshots
+}
+
+type keptSnapshots struct {
+	mu    sync.Mutex
+	of    map[string]string // the box that each snapshot is of
+	specs []driver.Spec
+	rolls []string
+	fails error
+}
+
+func (d snapshotDriver) Info() driver.Info {
+	info := d.savingDriver.Info()
+	info.Features.Snapshot = true
+	return info
+}
+
+type snapshotBox struct {
+	*worldBox
+	kept *keptSnapshots
+}
+
+func (d snapshotDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	b, err := d.savingDriver.Create(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotBox{b.(*worldBox), d.kept}, nil
+}
+
+func (b snapshotBox) Snapshot(_ context.Context, id string) (driver.Snapshot, error) {
+	b.kept.mu.Lock()
+	defer b.kept.mu.Unlock()
+	b.kept.of[id] = b.ref
+	return driver.Snapshot{Bytes: 10, Stood: time.Millisecond}, b.kept.fails
+}
+
+func (b snapshotBox) Rollback(_ context.Context, id string) error {
+	b.kept.mu.Lock()
+	defer b.kept.mu.Unlock()
+	b.kept.rolls = append(b.kept.rolls, id)
+	return b.kept.fails
+}
+
+func (d snapshotDriver) CreateFrom(ctx context.Context, spec *driver.Spec, id string) (driver.Box, error) {
+	d.kept.mu.Lock()
+	d.kept.specs = append(d.kept.specs, *spec)
+	_, known := d.kept.of[id]
+	err := d.kept.fails
+	d.kept.mu.Unlock()
+	if err != nil || !known {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "no state: %v", err)
+	}
+	return d.Create(ctx, spec)
+}
+
+func (d snapshotDriver) Snapshots(context.Context) ([]string, error) {
+	d.kept.mu.Lock()
+	defer d.kept.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.kept.of)), nil
+}
+
+func (d snapshotDriver) RemoveSnapshot(_ context.Context, id string) error {
+	d.kept.mu.Lock()
+	defer d.kept.mu.Unlock()
+	delete(d.kept.of, id)
+	return nil
+}
+
+// keeping returns a driver option for a world with snapshots.
+func keeping(w *world, more ...func(*Options)) (*keptSnapshots, func(*Options)) {
+	kept := &keptSnapshots{of: map[string]string{}}
+	return kept, func(o *Options) {
+		o.Driver = snapshotDriver{savingDriver{worldDriver{w}}, kept}
+		for _, f := range more {
+			f(o)
+		}
+	}
+}
+
+// TestSnapshots takes, lists, uses and removes snapshots.
+func TestSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		kept, options := keeping(w)
+		e := openWorld(t, w, t.TempDir(), options)
+		s := e.mustCreate(t, sandbox.CreateRequest{Name: "job", Labels: map[string]string{"a": "b"}, Limits: sandbox.Limits{Processes: 33}})
+		time.Sleep(time.Minute) // it rests
+		first, err := e.TakeSnapshot(ctx, alice, s.ID, "good")
+		if err != nil || !sandbox.ValidSnapshotID(first.ID) || first.Bytes != 10 || first.Sandbox != s.ID || first.Parent != "" || first.Expires.Sub(first.Created) != 7*24*time.Hour {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		second, err := e.TakeSnapshot(ctx, alice, s.ID, "")
+		if err != nil || second.Parent != first.ID {
+			t.Fatalf("%+v, %v", second, err)
+		}
+		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{}); err != nil || len(list) != 2 {
+			t.Errorf("list %v, %v", list, err)
+		}
+		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{Name: "good", Sandbox: s.ID}); err != nil || len(list) != 1 || list[0].ID != first.ID {
+			t.Errorf("list by name %v, %v", list, err)
+		}
+
+		// Another principal has none of it.
+		if list, err := e.Snapshots(ctx, bob, sandbox.SnapshotFilter{}); err != nil || len(list) != 0 {
+			t.Errorf("another principal lists %v, %v", list, err)
+		}
+		for what, err := range map[string]error{
+			"take":     second1(e.TakeSnapshot(ctx, bob, s.ID, "")),
+			"rollback": second1(e.Rollback(ctx, bob, s.ID, first.ID, false)),
+			"fork":     second1(e.Fork(ctx, bob, s.ID, sandbox.ForkRequest{})),
+			"remove":   e.RemoveSnapshot(ctx, bob, first.ID),
+			"create":   second1(e.Create(ctx, bob, sandbox.CreateRequest{Snapshot: first.ID})),
+		} {
+			if sandbox.KindOf(err) != sandbox.NotFound {
+				t.Errorf("%s by another principal: %v, want not found", what, err)
+			}
+		}
+
+		// A sandbox of it has its limits.
+		child, err := e.Create(ctx, alice, sandbox.CreateRequest{Snapshot: "good"})
+		if err != nil || child.Limits.Processes != 33 || child.ID == s.ID || kept.specs[0].ID != child.ID {
+			t.Fatalf("%+v, %v", child, err)
+		}
+		third, err := e.TakeSnapshot(ctx, alice, child.ID, "")
+		if err != nil || third.Parent != first.ID {
+			t.Errorf("a snapshot of the child has the parent %s, %v", third.Parent, err)
+		}
+		for what, req := range map[string]sandbox.CreateRequest{
+			"image":          {Snapshot: "good", Image: "x"},
+			"workspace":      {Snapshot: "good", Workspace: "x"},
+			"processes":      {Snapshot: "good", Limits: sandbox.Limits{Processes: 34}},
+			"copy_workspace": {CopyWorkspace: true},
+		} {
+			if _, err := e.Create(ctx, alice, req); sandbox.KindOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), what) || sandbox.HintOf(err) == "" {
+				t.Errorf("%s: %v, want invalid with the name and a hint", what, err)
+			}
+		}
+
+		// Removal makes its children those of its parent.
+		if err := e.RemoveSnapshot(ctx, alice, first.ID); err != nil {
+			t.Fatal(err)
+		}
+		list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{})
+		if err != nil || len(list) != 2 || list[0].Parent != "" || list[1].Parent != "" || len(kept.of) != 2 {
+			t.Errorf("after a removal %+v, %v, states %v", list, err, kept.of)
+		}
+		if _, err := e.Create(ctx, alice, sandbox.CreateRequest{Snapshot: "good"}); sandbox.KindOf(err) != sandbox.NotFound {
+			t.Errorf("create of a removed one: %v", err)
+		}
+	})
+}
+
+func second1[T any](_ T, err error) error { return err }
+
+// TestSnapshotDuringRun refuses while a run goes on, unless it is to end.
+func TestSnapshotDuringRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		kept, options := keeping(w)
+		e := openWorld(t, w, t.TempDir(), options)
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		snap, err := e.TakeSnapshot(ctx, alice, s.ID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := e.Start(ctx, alice, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "1h"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.TakeSnapshot(ctx, alice, s.ID, ""); sandbox.KindOf(err) != sandbox.Conflict || sandbox.HintOf(err) == "" {
+			t.Errorf("snapshot during a run: %v", err)
+		}
+		if _, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{}); sandbox.KindOf(err) != sandbox.Conflict {
+			t.Errorf("fork during a run: %v", err)
+		}
+		if _, err := e.Rollback(ctx, alice, s.ID, snap.ID, false); sandbox.KindOf(err) != sandbox.Conflict || sandbox.HintOf(err) == "" || len(kept.rolls) > 0 {
+			t.Errorf("rollback during a run: %v", err)
+		}
+		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{}); err != nil || len(list) != 1 || len(kept.of) != 1 {
+			t.Errorf("what was refused left %v, %v, states %v", list, err, kept.of)
+		}
+		if _, err := e.Rollback(ctx, alice, s.ID, snap.ID, true); err != nil || len(kept.rolls) != 1 {
+			t.Errorf("rollback that ends runs: %v", err)
+		}
+		if got, err := e.Wait(ctx, alice, r.ID); err != nil || got.Status != sandbox.RunFinished {
+			t.Errorf("the run is %v, %v", got.Status, err)
+		}
+	})
+}
+
+// TestFork makes copies, of which some fail.
+func TestFork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		kept, options := keeping(w, func(o *Options) { o.MaxSandboxes, o.EvictAfter = 4, 0 })
+		e := openWorld(t, w, t.TempDir(), options)
+		s := e.mustCreate(t, sandbox.CreateRequest{Name: "job", Env: map[string]string{"K": "v"}, Labels: map[string]string{"a": "b"}})
+		for _, count := range []int{-1, 101} {
+			if _, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{Count: count}); sandbox.KindOf(err) != sandbox.Invalid || sandbox.HintOf(err) == "" {
+				t.Errorf("%d copies: %v, want invalid", count, err)
+			}
+		}
+		forks, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{Count: 5, TTL: time.Hour})
+		if err != nil || len(forks) != 5 {
+			t.Fatalf("%v, %v", forks, err)
+		}
+		ids, names, failed := map[string]bool{s.ID: true}, map[string]bool{}, 0
+		for _, f := range forks {
+			if f.Err != nil {
+				failed++
+				if sandbox.KindOf(f.Err) != sandbox.Exhausted {
+					t.Errorf("a copy beyond the limit: %v", f.Err)
+				}
+				continue
+			}
+			ids[f.Sandbox.ID], names[f.Sandbox.Name] = true, true
+			if f.Sandbox.Labels["a"] != "b" || e.live(f.Sandbox.ID).env["K"] != "v" || f.Sandbox.Ends.IsZero() {
+				t.Errorf("a copy is %+v", f.Sandbox)
+			}
+		}
+		if failed != 2 || len(ids) != 4 || len(names) != 3 {
+			t.Errorf("%d failed, %v, %v", failed, ids, names)
+		}
+		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{}); err != nil || len(list) != 0 || len(kept.of) != 0 {
+			t.Errorf("a fork left %v, %v, %v", list, err, kept.of)
+		}
+		if snap, err := e.TakeSnapshot(ctx, alice, s.ID, ""); err != nil || snap.Parent != "" {
+			t.Errorf("a snapshot after a fork: %+v, %v", snap, err)
+		}
+	})
+}
+
+// TestSnapshotQuota bounds the number and the bytes.
+func TestSnapshotQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		kept, options := keeping(w, func(o *Options) { o.Snapshots = snapshot.Limits{Count: 3, Bytes: 25} })
+		e := openWorld(t, w, t.TempDir(), options)
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		for range 2 {
+			if _, err := e.TakeSnapshot(ctx, alice, s.ID, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := e.TakeSnapshot(ctx, alice, s.ID, ""); sandbox.KindOf(err) != sandbox.Exhausted || sandbox.HintOf(err) == "" || len(kept.of) != 2 {
+			t.Errorf("with 30 of 25 bytes: %v, states %v", err, kept.of)
+		}
+		if _, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{}); sandbox.KindOf(err) != sandbox.Exhausted || len(kept.of) != 2 {
+			t.Errorf("a fork with 30 of 25 bytes: %v", err)
+		}
+		kept.fails = sandbox.Errorf(sandbox.Conflict, "held")
+		if _, err := e.Rollback(ctx, alice, s.ID, "no such", false); sandbox.KindOf(err) != sandbox.NotFound {
+			t.Errorf("rollback to nothing: %v", err)
+		}
+	})
+}
+
+// TestSnapshotSweep removes what a killed process left, and what is old.
+func TestSnapshotSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		kept, options := keeping(w)
+		e := openWorld(t, w, t.TempDir(), options)
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		good, err := e.TakeSnapshot(ctx, alice, s.ID, "good")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, err := e.TakeSnapshot(ctx, alice, s.ID, "gone")
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(kept.of, sandbox.DriverSnapshot(gone.ID))
+		kept.of[sandbox.NewID()] = "a state without a record"
+		dead := store.Snapshot{Principal: alice, Owner: "dead", Driver: e.name}
+		dead.ID, dead.State, dead.Created = sandbox.NewSnapshotID(), sandbox.SnapshotMaking, e.now()
+		if err := e.store.AddSnapshot(ctx, &dead, 100, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		kept.of[sandbox.DriverSnapshot(dead.ID)] = "incomplete"
+		time.Sleep(time.Second)
+		e.mustSweep(t)
+		list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{})
+		if err != nil || len(list) != 2 || list[0].State != sandbox.SnapshotLost || list[1].ID != good.ID {
+			t.Errorf("after a sweep %+v, %v", list, err)
+		}
+		if want := []string{sandbox.DriverSnapshot(good.ID)}; !slices.Equal(slices.Collect(maps.Keys(kept.of)), want) {
+			t.Errorf("the states are %v, want %v", kept.of, want)
+		}
+		if _, err := e.Create(ctx, alice, sandbox.CreateRequest{Snapshot: "gone"}); sandbox.KindOf(err) != sandbox.Unavailable || sandbox.HintOf(err) == "" {
+			t.Errorf("create of a lost one: %v", err)
+		}
+		if err := e.RemoveSnapshot(ctx, alice, "gone"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(8 * 24 * time.Hour)
+		e.mustSweep(t)
+		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{}); err != nil || len(list) != 0 || len(kept.of) != 0 {
+			t.Errorf("old ones: %v, %v, states %v", list, err, kept.of)
+		}
+	})
+}
+
+// TestSnapshotUnsupported: a driver without snapshots refuses, and leaves no record.
+func TestSnapshotUnsupported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		e := openWorld(t, w, t.TempDir(), func(*Options) {})
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		if _, err := e.TakeSnapshot(ctx, alice, s.ID, ""); sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "" {
+			t.Errorf("%v, want unsupported with a hint", err)
+		}
+		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{}); err != nil || len(list) != 0 {
+			t.Errorf("%v, %v", list, err)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Snapshot is the record of a snapshot of a sandbox.
+type Snapshot struct {
+	sandbox.Snapshot
+	Principal sandbox.Principal
+	// Owner is the process that makes it, and Driver the driver that keeps it.
+	Owner, Driver string
+	Setup         SnapshotSetup
+}
+
+// A SnapshotSetup is what the sandbox of a snapshot was made with.
+type SnapshotSetup struct {
+	// Image is the image by the name that people use, and ImageID as the driver is
+	// asked for it.
+	Image     string          `json:"image"`
+	ImageID   string          `json:"image_id"`
+	Network   sandbox.Network `json:"network"`
+	Limits    sandbox.Limits  `json:"limits"`
+	Workspace string          `json:"workspace,omitempty"`
+	Writable  []string        `json:"writable,omitempty"`
+	// Labels are the sandbox's.
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+const selectSnapshotSQL = `SELECT id, principal, owner, driver, state, name, parent, sandbox, setup, bytes, created_at FROM snapshots`
+
+func scanSnapshot(scan scanFunc) (Snapshot, error) {
+	var s Snapshot
+	var setup string
+	var created int64
+	err := scan(&s.ID, &s.Principal, &s.Owner, &s.Driver, &s.State, &s.Name, &s.Parent, &s.Sandbox, &setup, &s.Bytes, &created)
+	if err == nil {
+		err = json.Unmarshal([]byte(setup), &s.Setup)
+	}
+	s.Created, s.Image, s.Workspace, s.Labels = fromMicros(created), s.Setup.Image, s.Setup.Workspace, s.Setup.Labels
+	return s, err
+}
+
+// AddSnapshot records a snapshot that is about to be made, unless the principal has most
+// snapshots or mostBytes in them; the error is then of kind Exhausted. It sets the
+// parent.
+func (s *Store) AddSnapshot(ctx context.Context, r *Snapshot, most int, mostBytes int64) error {
+	setup, err := json.Marshal(r.Setup)
+	if err != nil {
+		return err
+	}
+	err = s.tx(ctx, func(tx *sql.Tx) error {
+		var count int
+		var bytes int64
+		err := tx.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(bytes), 0) FROM snapshots WHERE principal = ?`, r.Principal).Scan(&count, &bytes)
+		if err != nil {
+			return err
+		}
+		if count >= most || bytes >= mostBytes {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "you have %d snapshots of %s, and may have %d of %s",
+				count, sandbox.FormatBytes(bytes), most, sandbox.FormatBytes(mostBytes)), "delete snapshots that you do not need")
+		}
+		err = tx.QueryRowContext(ctx, `SELECT snapshot FROM snapshot_bases WHERE sandbox = ?`, r.Sandbox).Scan(&r.Parent)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO snapshots (id, principal, owner, driver, state, name, parent, sandbox, setup, created_at)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			r.ID, r.Principal, r.Owner, r.Driver, r.State, r.Name, r.Parent, r.Sandbox, string(setup), micros(r.Created))
+		return err
+	})
+	return sandbox.Wrap(err, "record snapshot", "")
+}
+
+// KeptSnapshot records that a snapshot is complete, and that its sandbox has its state.
+func (s *Store) KeptSnapshot(ctx context.Context, id, ofSandbox string, bytes int64) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = ?, bytes = ? WHERE id = ?`, sandbox.SnapshotKept, bytes, id); err != nil {
+			return err
+		}
+		return setBase(ctx, tx, ofSandbox, id)
+	})
+	return sandbox.Wrap(err, "record snapshot", id)
+}
+
+func setBase(ctx context.Context, tx *sql.Tx, ofSandbox, snapshot string) error {
+	// The sandbox's record may be gone by now.
+	_, err := tx.ExecContext(ctx, `INSERT INTO snapshot_bases SELECT id, ? FROM sandboxes WHERE id = ?
+		ON CONFLICT (sandbox) DO UPDATE SET snapshot = excluded.snapshot`, snapshot, ofSandbox)
+	return err
+}
+
+// BaseSnapshot records that a sandbox got the state of a snapshot.
+func (s *Store) BaseSnapshot(ctx context.Context, ofSandbox, snapshot string) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error { return setBase(ctx, tx, ofSandbox, snapshot) })
+	return sandbox.Wrap(err, "record base", ofSandbox)
+}
+
+// LostSnapshot records that the driver no longer has a snapshot.
+func (s *Store) LostSnapshot(ctx context.Context, id string) error {
+	_, err := s.exec(ctx, `UPDATE snapshots SET state = ?, bytes = 0 WHERE id = ?`, sandbox.SnapshotLost, id)
+	return sandbox.Wrap(err, "record lost snapshot", id)
+}
+
+// Snapshots returns the snapshots of a principal, or of all if p is "", the newest
+// first.
+func (s *Store) Snapshots(ctx context.Context, p sandbox.Principal) ([]Snapshot, error) {
+	var all []Snapshot
+	err := collect(ctx, s.read, selectSnapshotSQL+` WHERE principal = ? OR ? = '' ORDER BY created_at DESC, id`, []any{p, p}, func(scan scanFunc) error {
+		r, err := scanSnapshot(scan)
+		all = append(all, r)
+		return err
+	})
+	return all, sandbox.Wrap(err, "list snapshots", "")
+}
+
+// RemoveSnapshot removes the record of a snapshot. Its children become those of its
+// parent, and so do the sandboxes that have its state.
+func (s *Store) RemoveSnapshot(ctx context.Context, id string) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		var parent string
+		err := tx.QueryRowContext(ctx, `DELETE FROM snapshots WHERE id = ? RETURNING parent`, id).Scan(&parent)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET parent = ? WHERE parent = ?`, parent, id); err != nil {
+			return err
+		}
+		if parent == "" {
+			_, err = tx.ExecContext(ctx, `DELETE FROM snapshot_bases WHERE snapshot = ?`, id)
+		} else {
+			_, err = tx.ExecContext(ctx, `UPDATE snapshot_bases SET snapshot = ? WHERE snapshot = ?`, parent, id)
+		}
+		return err
+	})
+	return sandbox.Wrap(err, "remove snapshot", id)
+}
