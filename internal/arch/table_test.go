@@ -59,12 +59,13 @@ var table = []row{
 	{"driver/docker", "driver, driver/container, driver/container/lease, driver/container/registries, driver/container/stdio, driver/docker/dockerapi, sandbox"},
 	{"driver/docker/dockerapi", "driver, driver/container, driver/container/stdio, sandbox"},
 	{"driver/e2b", "atomicfile, driver, guestapi, language, sandbox"},
-	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, trace"},
-	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, state, trace"},
+	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, trace"},
+	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, state, trace"},
 	{"driver/gvisor/sentry", "atomicfile, driver/gvisor/allowance, driver/gvisor/diagnosis, network"},
-	{"driver/gvisor/message", "driver, driver/gvisor/cgroup, sandbox, trace"},
+	{"driver/gvisor/message", "driver, driver/gvisor/builds, driver/gvisor/cgroup, sandbox, trace"},
 	{"driver/gvisor/bundle", "driver, driver/gvisor/cgroup, driver/gvisor/message, driver/gvisor/rootfs, driver/gvisor/users, network, sandbox"},
 	{"driver/gvisor/checkpoint", "atomicfile, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/rootfs, sandbox, state"},
+	{"driver/gvisor/builds", "driver, sandbox"},
 	{"driver/gvisor/cgroup", "sandbox"},
 	{"driver/gvisor/allowance", "driver/gvisor/cgroup, sandbox"},
 	{"driver/gvisor/process", "driver/gvisor/users, network"},
@@ -183,7 +184,7 @@ var outside = map[string][]string{
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "dashboard", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/bundle", "driver/gvisor/callfilter", "driver/gvisor/checkpoint", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},

@@ -33,6 +33,8 @@ type Saver interface {
 // Saved describes the saved state of a box.
 type Saved struct {
 	Bytes int64 `json:"bytes"` // on the disk
+	// Build is the hash of the executable that can resume the box.
+	Build string `json:"build,omitempty"`
 	// Stood is how long the programs stood still until the state was complete.
 	Stood time.Duration `json:"stood"`
 }

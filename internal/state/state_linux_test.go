@@ -247,3 +247,67 @@ func TestNoRoom(t *testing.T) {
 		t.Errorf("a save without room left something: %v", err)
 	}
 }
+
+// TestSwapped exchanges files between states, and whole states between boxes.
+func TestSwapped(t *testing.T) {
+	a, b := written(t), written(t)
+	other := filepath.Join(b, "pages")
+	text := strings.Repeat("PAGE", 4096) // as long as the original
+	if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(other, filepath.Join(a, "pages")); err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(a); sandbox.KindOf(err) != sandbox.Unavailable || sandbox.HintOf(err) == "" {
+		t.Errorf("with another state's pages: %v", err)
+	}
+	c := written(t)
+	kernel, pages := filepath.Join(c, "kernel"), filepath.Join(c, "pages")
+	if err := errors.Join(os.Rename(kernel, kernel+".x"), os.Rename(pages, kernel), os.Rename(kernel+".x", pages)); err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(c); sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("with its files exchanged: %v", err)
+	}
+	if _, err := Open(written(t), "sbx_b"); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "another sandbox") {
+		t.Errorf("in the place of another box: %v", err)
+	}
+}
+
+// TestKeyAt reads the key of a state in its place and of one in use.
+func TestKeyAt(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "state")
+	if keys, err := KeysAt(none); err != nil || len(keys) > 0 {
+		t.Errorf("without a state: %v, %v", keys, err)
+	}
+	dir := written(t)
+	check := func(when string) {
+		t.Helper()
+		if keys, err := KeysAt(dir); err != nil || len(keys) != 1 || keys[0].Program != "p" {
+			t.Errorf("%s: %v, %v", when, keys, err)
+		}
+	}
+	check("in its place")
+	if k, err := KeyAt(dir); err != nil || k.Program != "p" {
+		t.Errorf("key %v, %v", k, err)
+	}
+	s, err := Open(dir, testBox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Use(); err != nil {
+		t.Fatal(err)
+	}
+	check("in use")
+	if err := s.PutBack(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, manifestName), 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := KeysAt(dir); sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("of a damaged state: %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/image"
@@ -16,10 +17,11 @@ import (
 
 // box is a box in the driver.
 type box struct {
-	client *client
 	images *image.Store // nil if there are none
 	ref    string
 	forget func() // removes the box from those that hold connections
+	// ofBuild returns the client whose supervisor is of another build.
+	ofBuild func(builds.ID) (*client, error)
 
 	guest *guestapi.Client // for the driver's own requests
 
@@ -27,7 +29,8 @@ type box struct {
 	// that these operations do not undo each other.
 	asleep turn
 
-	mu sync.Mutex
+	mu     sync.Mutex
+	client *client // of the supervisor that has the box; guarded by mu
 	// The unused streams that the guest was started with. Dial takes from spare,
 	// guest takes own.
 	spare []net.Conn
@@ -60,6 +63,13 @@ func newBox(c *client, images *image.Store, ref string, forget func(*box)) *box 
 		return b.dial(ctx, b.takeOwn)
 	})
 	return b
+}
+
+// via returns the client of the supervisor that has the box.
+func (b *box) via() *client {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.client
 }
 
 // release closes the connections of b. It is idempotent.
@@ -128,7 +138,7 @@ func (b *box) dial(ctx context.Context, take func() net.Conn) (net.Conn, error) 
 		return nil, err
 	}
 	defer far.Close()
-	if _, err := b.client.call(ctx, &message.Request{Op: message.OpDial, Ref: b.ref}, far); err != nil {
+	if _, err := b.via().call(ctx, &message.Request{Op: message.OpDial, Ref: b.ref}, far); err != nil {
 		near.Close()
 		return nil, sandbox.Wrap(err, "dial box", b.ref)
 	}
@@ -147,7 +157,7 @@ func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
 		return nil, err
 	}
 	defer b.asleep.end()
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpReceipt, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpReceipt, Ref: b.ref})
 	if err != nil {
 		return nil, err
 	}
@@ -155,11 +165,11 @@ func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
 		return nil, sandbox.Errorf(sandbox.Conflict, "the sandbox is saved on disk, and must be resumed first")
 	}
 	if rep.Report.Paused {
-		if _, err := b.client.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref}); err != nil {
+		if _, err := b.via().call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref}); err != nil {
 			return nil, err
 		}
 		defer func() {
-			_, perr := b.client.call(context.WithoutCancel(ctx), &message.Request{Op: message.OpPause, Ref: b.ref})
+			_, perr := b.via().call(context.WithoutCancel(ctx), &message.Request{Op: message.OpPause, Ref: b.ref})
 			err = errors.Join(err, perr)
 		}()
 	}
@@ -176,7 +186,7 @@ func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
 const askTime = 10 * time.Second
 
 func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpIncidents, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpIncidents, Ref: b.ref})
 	if err != nil {
 		return driver.Incidents{}, sandbox.Wrap(err, "read incidents of box", b.ref)
 	}
@@ -185,7 +195,7 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 
 // Usage implements [driver.Meter].
 func (b *box) Usage(ctx context.Context) (driver.Usage, error) {
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpUsage, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpUsage, Ref: b.ref})
 	if err != nil {
 		return driver.Usage{}, sandbox.Wrap(err, "read usage of box", b.ref)
 	}
@@ -197,7 +207,7 @@ func (b *box) Usage(ctx context.Context) (driver.Usage, error) {
 
 // Traffic implements [driver.Networker].
 func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpTraffic, Ref: b.ref, After: after})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpTraffic, Ref: b.ref, After: after})
 	if err != nil {
 		return sandbox.Traffic{}, sandbox.Wrap(err, "read traffic of box", b.ref)
 	}
@@ -206,7 +216,7 @@ func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
 
 // Authority implements [driver.Networker].
 func (b *box) Authority(ctx context.Context) ([]byte, error) {
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpAuthority, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpAuthority, Ref: b.ref})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "read authority of box", b.ref)
 	}
@@ -219,7 +229,7 @@ func (b *box) SetNetwork(ctx context.Context, n sandbox.Network, rules []sandbox
 		return err
 	}
 	req := &message.Request{Op: message.OpSetNetwork, Ref: b.ref, Network: n, Rules: rules, Ruled: rules != nil, Secrets: secretValues(rules)}
-	_, err := b.client.call(ctx, req)
+	_, err := b.via().call(ctx, req)
 	return sandbox.Wrap(err, "change network of box", b.ref)
 }
 
@@ -228,7 +238,7 @@ func (b *box) Pause(ctx context.Context) error {
 		return sandbox.Wrap(err, "pause box", b.ref)
 	}
 	defer b.asleep.end()
-	_, err := b.client.call(ctx, &message.Request{Op: message.OpPause, Ref: b.ref})
+	_, err := b.via().call(ctx, &message.Request{Op: message.OpPause, Ref: b.ref})
 	return sandbox.Wrap(err, "pause box", b.ref)
 }
 
@@ -237,22 +247,22 @@ func (b *box) Resume(ctx context.Context) error {
 		return sandbox.Wrap(err, "resume box", b.ref)
 	}
 	defer b.asleep.end()
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref})
 	if err == nil && rep.Order != nil {
-		err = b.restore(ctx, rep.Order, "")
+		err = b.resumeSaved(ctx, rep)
 	}
 	return sandbox.Wrap(err, "resume box", b.ref)
 }
 
 // SetLease implements [driver.Leaser].
 func (b *box) SetLease(ctx context.Context, l driver.Lease) error {
-	return sandbox.Wrap(b.client.setLease(ctx, b.ref, l), "set lease of box", b.ref)
+	return sandbox.Wrap(b.via().setLease(ctx, b.ref, l), "set lease of box", b.ref)
 }
 
 // Destroy implements [driver.Box]. The supervisor completes it even if ctx ends.
 func (b *box) Destroy(ctx context.Context) error {
 	b.release()
-	b.client.forgetLease(b.ref)
-	_, err := b.client.call(ctx, &message.Request{Op: message.OpDestroy, Ref: b.ref})
+	b.via().forgetLease(b.ref)
+	_, err := b.via().call(ctx, &message.Request{Op: message.OpDestroy, Ref: b.ref})
 	return sandbox.Wrap(err, "destroy box", b.ref)
 }

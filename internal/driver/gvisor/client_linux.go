@@ -141,6 +141,13 @@ func (c *client) sendLease(ctx context.Context, p *supervisorProcess, ref string
 	return err
 }
 
+func (c *client) leaseOf(ref string) (l driver.Lease, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, ok = c.leases[ref]
+	return l, ok
+}
+
 func (c *client) forgetLease(ref string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/image"
@@ -43,11 +44,16 @@ type Driver struct {
 
 	client *client
 
-	mu    sync.Mutex
-	boxes map[*box]bool // those that hold connections
+	mu     sync.Mutex
+	boxes  map[*box]bool         // those that hold connections
+	others map[builds.ID]*client // of supervisors of other builds
+	closed bool
 }
 
-var _ driver.Driver = (*Driver)(nil)
+var (
+	_ driver.Driver      = (*Driver)(nil)
+	_ driver.BuildKeeper = (*Driver)(nil)
+)
 
 // New returns a driver. It starts no process yet; Probe reports whether the driver
 // can be used. The caller closes the driver.
@@ -66,7 +72,7 @@ func New(opts Options) (*Driver, error) {
 		opts.Program = p
 	}
 	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, sending: make(turn, 1), leases: map[string]driver.Lease{}}
-	return &Driver{opts: opts, client: c, boxes: map[*box]bool{}}, nil
+	return &Driver{opts: opts, client: c, boxes: map[*box]bool{}, others: map[builds.ID]*client{}}, nil
 }
 
 // Info implements [driver.Driver].
@@ -179,17 +185,25 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 // Close implements [driver.Driver]. It ends the supervisor, and returns when the
 // supervisor has destroyed the attached boxes.
 func (d *Driver) Close() error {
-	p := d.client.close()
 	d.mu.Lock()
+	d.closed = true
+	clients := append(slices.Collect(maps.Values(d.others)), d.client)
 	boxes := slices.Collect(maps.Keys(d.boxes))
 	d.mu.Unlock()
+	var supervisors []*supervisorProcess
+	for _, c := range clients {
+		if p := c.close(); p != nil {
+			supervisors = append(supervisors, p)
+		}
+	}
 	for _, b := range boxes {
 		b.release()
 	}
-	if p == nil {
-		return nil
+	var errs []error
+	for _, p := range supervisors {
+		errs = append(errs, p.end())
 	}
-	return p.end()
+	return errors.Join(errs...)
 }
 
 // secretValues returns the values of secrets.
@@ -204,6 +218,7 @@ func secretValues(secrets []sandbox.Secret) []string {
 // newBox returns a box, and keeps it until its release.
 func (d *Driver) newBox(ref string) *box {
 	b := newBox(d.client, d.opts.Images, ref, d.forget)
+	b.ofBuild = d.ofBuild
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.boxes[b] = true

@@ -4,8 +4,10 @@ import (
 	"context"
 	"net"
 	"os"
+	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -60,11 +62,24 @@ func (b *box) Save(ctx context.Context) (driver.Saved, error) {
 	}
 	defer b.asleep.end()
 	b.closeStreams()
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref})
 	if err != nil {
 		return driver.Saved{}, sandbox.Wrap(err, "save box", b.ref)
 	}
 	return *rep.Saved, nil
+}
+
+// resumeSaved resumes a saved box, whose order is in the reply to the request that was
+// to resume it.
+func (b *box) resumeSaved(ctx context.Context, order *message.Reply) error {
+	if order.Build != nil {
+		old, err := b.ofBuild(*order.Build)
+		if err != nil {
+			return err
+		}
+		b.move(b.via(), old)
+	}
+	return b.restore(ctx, order.Order, "")
 }
 
 // restore resumes a saved box, or gives it the state of a snapshot if that is not "".
@@ -75,10 +90,47 @@ func (b *box) restore(ctx context.Context, spec *driver.Spec, snapshot string) e
 		return err
 	}
 	defer done()
-	rep, err := b.client.create(ctx, &message.Request{Op: message.OpRestore, Ref: b.ref, Snapshot: snapshot, Root: root, Trace: trace.On(ctx)}, spec, nil)
+	rep, err := b.via().create(ctx, &message.Request{Op: message.OpRestore, Ref: b.ref, Snapshot: snapshot, Root: root, Trace: trace.On(ctx)}, spec, nil)
 	if err != nil {
 		return err
 	}
 	trace.Adopt(ctx, rep.Spans)
 	return nil
 }
+
+// move gives the box to the supervisor of another client, with its lease.
+func (b *box) move(from, to *client) {
+	b.mu.Lock()
+	b.client = to
+	b.mu.Unlock()
+	if l, ok := from.leaseOf(b.ref); ok {
+		from.forgetLease(b.ref)
+		to.keepLease(b.ref, l) // the engine sets it again when the box is awake
+	}
+}
+
+// ofBuild returns the client of a supervisor that a kept build runs.
+func (d *Driver) ofBuild(id builds.ID) (*client, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errDriverClosed()
+	}
+	if c := d.others[id]; c != nil {
+		return c, nil
+	}
+	program, guest, err := d.builds().Find(id)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{program: program, stateDir: d.opts.StateDir, guest: guest, log: d.opts.Log, sending: make(turn, 1), leases: map[string]driver.Lease{}}
+	d.others[id] = c
+	return c, nil
+}
+
+func (d *Driver) builds() builds.Set {
+	return builds.Set{Dir: filepath.Join(d.opts.StateDir, "gvisor", message.BuildsDir)}
+}
+
+// Builds implements [driver.BuildKeeper].
+func (d *Driver) Builds() ([]driver.Build, error) { return d.builds().List() }

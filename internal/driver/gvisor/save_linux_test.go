@@ -25,8 +25,14 @@ import (
 func counting(t *testing.T, d driver.Driver, spec *driver.Spec) (*drivertest.Box, func() int) {
 	t.Helper()
 	b := drivertest.Launch(t, d, spec)
+	return b, countIn(t, b)
+}
+
+// countIn is counting in a box.
+func countIn(t *testing.T, b *drivertest.Box) func() int {
+	t.Helper()
 	b.MustSh(t, "setsid sh -c 'n=1; echo 1 > /tmp/n; while :; do n=$((n+1)); echo $n > /tmp/n.new; mv /tmp/n.new /tmp/n; sleep 0.02; done' >/dev/null 2>&1 </dev/null & while [ ! -s /tmp/n ]; do sleep 0.01; done")
-	return b, func() int {
+	return func() int {
 		t.Helper()
 		n, err := strconv.Atoi(strings.TrimSpace(b.MustSh(t, "cat /tmp/n")))
 		if err != nil {
@@ -86,41 +92,114 @@ func TestSaveDamaged(t *testing.T) {
 	}
 }
 
-// TestSaveOtherBuild restores a state by another build, which refuses it, and by its
-// own.
+// TestSaveOtherBuild saves a box by one build, whose files an update then replaces. A
+// driver of the new build restores the box by the old one, saves it again and restores
+// it again. Without the kept executables it refuses. When no box needs them, they go.
 func TestSaveOtherBuild(t *testing.T) {
-	dir, d := open(t)
-	program, err := os.ReadFile(os.Getenv(programEnv))
+	dir := t.TempDir()
+	files := t.TempDir()
+	program, guest := filepath.Join(files, "glovebox"), filepath.Join(files, "glovebox-guest")
+	install := func(version string) {
+		t.Helper()
+		for path, from := range map[string]string{program: os.Getenv(programEnv), guest: os.Getenv(guestEnv)} {
+			data, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path+".new", append(data, version...), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	build := func() *gvisor.Driver {
+		t.Helper()
+		d, err := gvisor.New(gvisor.Options{StateDir: dir, Program: program, Guest: guest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	builds := func(d *gvisor.Driver, want int) {
+		t.Helper()
+		for range 100 {
+			if list, err := d.Builds(); err == nil && len(list) == want {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		list, err := d.Builds()
+		t.Errorf("kept are %v, %v; want %d", list, err, want)
+	}
+	install("v1")
+	old := build()
+	spec := harness.Spec()
+	spec.Detached = true
+	made, err := old.Create(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "glovebox")
-	if err := os.WriteFile(path, append(program, "another build"...), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	b, count := counting(t, d, harness.Spec())
-	before := count()
-	if _, err := driver.Save(t.Context(), b.Box); err != nil {
-		t.Fatal(err)
-	}
-	other, err := gvisor.New(gvisor.Options{StateDir: dir, Program: path, Guest: os.Getenv(guestEnv)})
+	b := drivertest.NewBox(t, made)
+	before := countIn(t, b)()
+	saved, err := driver.Save(t.Context(), b.Box)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
-	a, err := other.Attach(t.Context(), b.Ref())
+	builds(old, 1)
+	if list, _ := old.Builds(); len(list) == 1 && (list[0].Hash != saved.Build || list[0].Bytes < 1<<20) {
+		t.Errorf("kept is %+v, and the state needs %s", list[0], saved.Build)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	install("v2")
+	fresh := build()
+	if refs, err := fresh.List(t.Context()); err != nil || len(refs) != 1 {
+		t.Fatalf("boxes %v, %v", refs, err)
+	}
+	attached, err := fresh.Attach(t.Context(), b.Ref())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := driver.Resume(t.Context(), a); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "another build") {
-		t.Errorf("restored by another build: %v", err)
-	}
-	if err := driver.Resume(t.Context(), b.Box); err != nil {
+	kept := filepath.Join(dir, "gvisor", "builds")
+	if err := os.Rename(kept, kept+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if after := count(); after < before {
-		t.Errorf("a program that had counted to %d has counted to %d", before, after)
+	if err := driver.Resume(t.Context(), attached); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "another build") || sandbox.HintOf(err) == "" {
+		t.Errorf("restored without the build: %v", err)
 	}
+	if err := errors.Join(os.RemoveAll(kept), os.Rename(kept+".away", kept)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := driver.Resume(t.Context(), attached); err != nil {
+			t.Fatal(err)
+		}
+		a := drivertest.NewBox(t, attached)
+		out := a.MustSh(t, "cat /tmp/n")
+		after, err := strconv.Atoi(strings.TrimSpace(out))
+		if err != nil || after < before {
+			t.Errorf("a program that had counted to %d has counted to %q", before, out)
+		}
+		before = after
+		if again, err := driver.Save(t.Context(), attached); err != nil || again.Build != saved.Build {
+			t.Errorf("saved again by %s, %v; want the build %s", again.Build, err, saved.Build)
+		}
+	}
+	if err := attached.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third := build()
+	if _, err := third.List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	builds(third, 0)
 }
 
 // TestSaveHeld refuses to save a box that another driver is connected to, because its

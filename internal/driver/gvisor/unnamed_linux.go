@@ -22,7 +22,7 @@ var _ driver.UnnamedLister = (*box)(nil)
 // cannot see the files of another supervisor's sentry, which is in another user
 // namespace.
 func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpUnnamed, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpUnnamed, Ref: b.ref})
 	var files []driver.UnnamedFile
 	if err == nil && rep.Workspace != "" && rep.Sentry != 0 { // a saved box has no sentry
 		files, err = unnamedFiles(ctx, rep.Sentry, rep.Workspace)

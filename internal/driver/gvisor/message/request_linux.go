@@ -2,6 +2,7 @@ package message
 
 import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -110,4 +111,10 @@ type Reply struct {
 	// Order, in the reply to OpResume, is the spec of a saved box, which OpRestore
 	// resumes.
 	Order *driver.Spec `json:"order,omitempty"`
+	// Build, with Order, is the build of the supervisor that can restore the box, if
+	// this one cannot.
+	Build *builds.ID `json:"build,omitempty"`
 }
+
+// BuildsDir is the directory of builds in the driver's state directory.
+const BuildsDir = "builds"

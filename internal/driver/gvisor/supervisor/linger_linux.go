@@ -84,7 +84,7 @@ func (s *supervisor) linger() {
 	s.mu.Lock()
 	var kept []*box
 	for _, b := range s.boxes {
-		if b.watch != nil || b.lease != nil {
+		if (b.watch != nil || b.lease != nil) && !b.saved() { // a saved one needs no process
 			kept = append(kept, b)
 		}
 	}

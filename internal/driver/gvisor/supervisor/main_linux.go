@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
@@ -73,7 +74,12 @@ func Main(args []string) int {
 		null:   null,
 		groups: cgroup.Find(users.RootIsRoot()),
 		keys:   checkpoint.Keys{Guest: args[1]},
+		builds: builds.Set{Dir: filepath.Join(dir, message.BuildsDir)},
 		boxes:  map[string]*box{},
+	}
+	if s.holds, err = s.builds.Hold(s.guest); err != nil {
+		fmt.Fprintf(stderr, "%s: keep this build: %v\n", message.SupervisorName, err)
+		return 1
 	}
 	s.hostRoot = onceMade(func() (*rootfs.Tree, error) {
 		return rootfs.MakeHost(filepath.Join(s.dir, "host"), 0, nil)

@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
@@ -23,18 +24,57 @@ import (
 )
 
 // order returns the spec of a saved box, from which the driver makes the request that
-// restores it, or nil if the box is not saved.
-func (b *box) order() (*driver.Spec, error) {
+// restores it, or nil if the box is not saved. If only another build can restore the
+// box, order returns that build.
+func (s *supervisor) order(b *box) (*driver.Spec, *builds.ID, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || !b.saved() {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if state.Locked(b.stateDir()) {
-		return nil, sandbox.Errorf(sandbox.Conflict, "another server saves or wakes the sandbox")
+		return nil, nil, sandbox.Errorf(sandbox.Conflict, "another server saves or wakes the sandbox")
 	}
 	spec := b.record.Spec
-	return &spec, nil
+	saved, err := state.KeyAt(b.stateDir())
+	if err != nil {
+		return nil, nil, err
+	}
+	here, err := s.keys.Of(&b.record)
+	if err != nil {
+		return nil, nil, err
+	}
+	if id := buildOf(saved); id != buildOf(here) {
+		return &spec, &id, nil
+	}
+	return &spec, nil, nil
+}
+
+// buildOf returns the build that can restore a state with a key.
+func buildOf(k state.Key) builds.ID { return builds.ID{Program: k.Program, Guest: k.Guest} }
+
+// sweepBuilds removes the builds that no saved box needs.
+func (s *supervisor) sweepBuilds() {
+	err := s.builds.Sweep(func() (map[builds.ID]bool, error) {
+		refs, err := s.list()
+		if err != nil {
+			return nil, err
+		}
+		needed := map[builds.ID]bool{}
+		for _, ref := range refs {
+			keys, err := state.KeysAt((&box{dir: s.boxDir(ref)}).stateDir())
+			if err != nil {
+				return nil, err // of an unknown build
+			}
+			for _, k := range keys {
+				needed[buildOf(k)] = true
+			}
+		}
+		return needed, nil
+	})
+	if err != nil {
+		log.Warningf("remove builds that no saved sandbox needs: %v", err)
+	}
 }
 
 // rootName returns the name by which the state of a box knows its image.
@@ -137,6 +177,9 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	b.own = true // this supervisor knows all of the box's new processes
+	s.mu.Unlock()
 	if err := st.Remove(); err != nil {
 		log.Warningf("remove the state of %s, which is awake: %v", b.record.Spec.ID, err)
 	}

@@ -81,6 +81,11 @@ func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string) (*dr
 			return nil, err
 		}
 	}
+	kept, err := s.keepBuild(b)
+	if err != nil {
+		return nil, err
+	}
+	defer kept()
 	b.streams.Close()
 	defer b.streams.Open()
 	if err := b.awaitNoStreams(ctx); err != nil {
@@ -167,6 +172,20 @@ func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string) (*dr
 	return saved, err
 }
 
+// keepBuild keeps this build for the state of a box. No sweep removes it until the caller
+// calls done.
+func (s *supervisor) keepBuild(b *box) (done func(), err error) {
+	key, err := s.keys.Of(&b.record)
+	if err != nil {
+		return nil, err
+	}
+	done, err = s.builds.Keep(buildOf(key), "/proc/self/exe", s.guest)
+	if err != nil {
+		return nil, fmt.Errorf("keep this build of Glovebox, which the saved state needs: %w", err)
+	}
+	return done, nil
+}
+
 // saveTries bounds how often a box is saved whose state contains a socket of the host
 // that the guest has closed.
 const saveTries = 5
@@ -192,7 +211,7 @@ func (b *box) savedLocked() (*driver.Saved, error) {
 		return nil, err
 	}
 	defer st.Close()
-	return &driver.Saved{Bytes: st.Bytes()}, nil
+	return &driver.Saved{Bytes: st.Bytes(), Build: st.Manifest.Key.Program}, nil
 }
 
 // awaitNoStreams waits until the sentry has none of the sockets that it was given.

@@ -176,6 +176,7 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 	case message.OpDestroy, message.OpDiscard:
 		return s.destroy(req.Ref)
 	case message.OpList:
+		s.swept.Do(func() { go s.sweepBuilds() })
 		rep.Refs, err = s.list()
 		return err
 	}
@@ -213,7 +214,7 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 	case message.OpPause:
 		err = b.pause()
 	case message.OpResume:
-		if rep.Order, err = b.order(); rep.Order == nil && err == nil {
+		if rep.Order, rep.Build, err = s.order(b); rep.Order == nil && err == nil {
 			err = b.resume()
 		}
 	case message.OpSave:

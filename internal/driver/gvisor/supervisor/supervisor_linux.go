@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
@@ -30,7 +31,10 @@ type supervisor struct {
 	filter              sentry.Filter
 	fresh               sync.Once // for keepFresh
 
-	keys checkpoint.Keys
+	keys   checkpoint.Keys
+	builds builds.Set
+	swept  sync.Once // for sweepBuilds
+	holds  *os.File  // keeps the builds, until the end of the process
 
 	mu    sync.Mutex
 	boxes map[string]*box // made or attached here

@@ -1,0 +1,14 @@
+package driver
+
+// A BuildKeeper is a driver that keeps the executables with which saved boxes can be
+// resumed after an update.
+type BuildKeeper interface {
+	// Builds returns the kept executables.
+	Builds() ([]Build, error)
+}
+
+// A Build is a kept executable.
+type Build struct {
+	Hash  string // as in [Saved.Build]
+	Bytes int64  // on the disk, with what belongs to it
+}
