@@ -103,6 +103,7 @@ func try(ctx context.Context, opts Options) (checks []Check) {
 	checks = append(checks, sys.checkBoundary())
 	checks = append(checks, checkLeftovers(ctx, sys.driver)...)
 	checks = append(checks, sys.checkWaiting(ctx)...)
+	checks = append(checks, sys.checkSaved(ctx)...)
 	checks = append(checks, sys.checkCallers(ctx)...)
 	checks = append(checks, sys.checkPool(ctx))
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 )
@@ -17,6 +18,15 @@ func (s *System) state(ctx context.Context) metrics.State {
 		s.log.Error("count workspaces", "error", err)
 	} else {
 		st.Workspaces = &metrics.Workspaces{Count: count, Usage: usage}
+	}
+	if list, err := s.store.SavedStates(ctx); err != nil {
+		s.log.Error("count saved states", "error", err)
+	} else {
+		st.Saved = &metrics.Saved{}
+		for _, v := range list {
+			st.Saved.Count, st.Saved.Bytes = st.Saved.Count+v.Count, st.Saved.Bytes+v.Bytes
+			st.Saved.Age = max(st.Saved.Age, time.Since(v.Oldest))
+		}
 	}
 	if s.warmer != nil {
 		p := s.warmer.Stats()

@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
@@ -117,24 +118,27 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		MaxSandboxes:    c.Sandbox.Count,
 		QueueTime:       time.Duration(c.Sandbox.Queue),
 		EvictAfter:      time.Duration(c.Sandbox.EvictAfter),
-		SaveHibernated:  c.Sandbox.Hibernate == config.HibernateDisk,
-		Containers:      c.Sandbox.Containers,
-		Workspaces:      s.workspaces,
-		WorkspaceQuota:  c.Workspace.Quota(),
-		PrincipalQuota:  c.Workspace.Total(),
-		WorkspaceTTL:    time.Duration(c.Workspace.TTL),
-		MaxWorkspaces:   maxWorkspaces(c),
-		RunTimeout:      time.Duration(c.Run.Timeout),
-		MaxRunTimeout:   c.Run.Longest(),
-		LogSize:         int64(c.Run.LogSize),
-		Detached:        opts.Detached,
-		CommandLine:     opts.CommandLine,
-		Trace:           sink,
-		Metrics:         s.metrics,
-		Runners:         runners,
-		Indexes:         c.Languages.Indexes(),
-		UsageLabel:      c.Usage.Label,
-		Connected:       auditedConnections(s.audit, secrets),
+		Hibernation: hibernation.Settings{
+			Disk:  c.Sandbox.Hibernate == config.HibernateDisk,
+			After: time.Duration(c.Sandbox.HibernateAfter), Keep: time.Duration(c.Sandbox.HibernateKeep), Space: int64(c.Sandbox.HibernateSpace),
+		},
+		Containers:     c.Sandbox.Containers,
+		Workspaces:     s.workspaces,
+		WorkspaceQuota: c.Workspace.Quota(),
+		PrincipalQuota: c.Workspace.Total(),
+		WorkspaceTTL:   time.Duration(c.Workspace.TTL),
+		MaxWorkspaces:  maxWorkspaces(c),
+		RunTimeout:     time.Duration(c.Run.Timeout),
+		MaxRunTimeout:  c.Run.Longest(),
+		LogSize:        int64(c.Run.LogSize),
+		Detached:       opts.Detached,
+		CommandLine:    opts.CommandLine,
+		Trace:          sink,
+		Metrics:        s.metrics,
+		Runners:        runners,
+		Indexes:        c.Languages.Indexes(),
+		UsageLabel:     c.Usage.Label,
+		Connected:      auditedConnections(s.audit, secrets),
 	})
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ glovebox runs lists their runs.`,
 			var rows [][]string
 			for _, s := range list {
 				row := []string{
-					s.ID, s.Name, string(s.State), string(s.Principal), s.Driver, s.Image,
+					s.ID, s.Name, stateOf(s.Sandbox), string(s.Principal), s.Driver, s.Image,
 					console.Approximately(now.Sub(s.Created)), console.Approximately(s.Expires.Sub(now)),
 				}
 				if showsServices {
@@ -73,7 +73,13 @@ glovebox runs lists their runs.`,
 			if showsServices {
 				head = append(head, "SERVICES")
 			}
-			return p.PrintTable(head, rows)
+			err = p.PrintTable(head, rows)
+			for _, s := range list {
+				if h := s.Hibernation; h.Error != "" {
+					p.Say("(!) %s: the last attempt to save or wake it failed: %s", s.ID, h.Error)
+				}
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also list warm sandboxes, which servers have made in advance")
@@ -99,6 +105,19 @@ func services(list []sandbox.Run) string {
 		cells = append(cells, cell)
 	}
 	return strings.Join(cells, ", ")
+}
+
+// stateOf returns the state of a sandbox in one cell: of one on disk with its size, and
+// with a mark if the last attempt to save or wake it failed.
+func stateOf(s sandbox.Sandbox) string {
+	cell := string(s.State)
+	if h := s.Hibernation; !h.Saved.IsZero() {
+		cell += " " + sandbox.FormatBytes(h.Bytes)
+	}
+	if s.Hibernation.Error != "" {
+		cell += " (!)"
+	}
+	return cell
 }
 
 // stateWarm is the displayed state of a sandbox that was made ahead.

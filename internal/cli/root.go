@@ -69,7 +69,7 @@ leaves nothing behind.`,
 	setup := install.Commands{Streams: p.Streams, Load: p.load, Options: p.options, ConfigFlag: func() string { return p.flags.config }}
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
-		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(), p.diffCommand(),
+		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.hibernateCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(), p.diffCommand(),
 		p.mcpCommand(), p.serveCommand(), p.openCommand(), p.tokenCommand(), p.usageCommand(), p.limitCommand(), p.groupCommand(), p.auditCommand(),
 		p.doctorCommand(), p.benchCommand(), setup.Install(), setup.Uninstall(), p.updateCommand(), p.versionCommand(),
 		p.configCommand(),

@@ -100,6 +100,13 @@ type Sandbox struct {
 	// Containers lets programs in sandboxes become root with sudo and run containers
 	// of their own.
 	Containers bool `yaml:"containers"`
+	// HibernateAfter is the idle time after which a sandbox is saved on disk; zero is
+	// never. HibernateKeep is how long it is kept there; zero is for its lifetime.
+	// HibernateSpace is how many bytes of the disk saved sandboxes may use; zero is no
+	// limit.
+	HibernateAfter Duration `yaml:"hibernate_after"`
+	HibernateKeep  Duration `yaml:"hibernate_keep"`
+	HibernateSpace Bytes    `yaml:"hibernate_space"`
 }
 
 // The values of Sandbox.Hibernate.
@@ -303,6 +310,8 @@ func Default(getenv func(string) string) Config {
 			Queue:      Duration(20 * time.Second),
 			EvictAfter: Duration(10 * time.Second),
 			Hibernate:  HibernateMemory,
+
+			HibernateSpace: 20 << 30,
 		},
 		Network: defaultNetwork(),
 		Pool:    Pool{Size: 4},
@@ -398,6 +407,9 @@ func (c *Config) Validate() error {
 	}
 	if h := c.Sandbox.Hibernate; h != HibernateMemory && h != HibernateDisk {
 		return invalid("sandbox.hibernate", fmt.Sprintf("%q is not a place", h), "write "+HibernateMemory+" or "+HibernateDisk)
+	}
+	if err := c.Sandbox.checkHibernation(); err != nil {
+		return err
 	}
 	if c.Sandbox.EvictAfter < 0 {
 		return invalid("sandbox.evict_after", fmt.Sprintf("%v is not a time", c.Sandbox.EvictAfter), "write it like 10s, or 0 for never")

@@ -32,6 +32,8 @@ type Engine interface {
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error)
 	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
+	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
+	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
 }
 
 // maxMessage bounds a request's body and an error, in bytes; the longest is a
@@ -77,6 +79,7 @@ func Serve(path string, engine Engine) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /sandboxes/{id}/ports/{port}", s.port)
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.network)
+	mux.HandleFunc("PUT /sandboxes/{id}/hibernation", s.hibernate)
 	mux.HandleFunc("POST /dashboard/links", s.link)
 	mux.HandleFunc("POST /runs", s.run)
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: answerTime}

@@ -36,6 +36,17 @@ func (scripted) SetNetwork(_ context.Context, p sandbox.Principal, id string, n 
 	return sandbox.Sandbox{ID: id, Name: string(p), Network: n}, nil
 }
 
+func (scripted) Hibernate(_ context.Context, p sandbox.Principal, id string) error {
+	if p != "alice" {
+		return sandbox.Errorf(sandbox.NotFound, "no sandbox %s", id)
+	}
+	return nil
+}
+
+func (scripted) Get(_ context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: id, Name: string(p), State: sandbox.Hibernated, Hibernation: sandbox.Hibernation{Bytes: 5}}, nil
+}
+
 func TestControl(t *testing.T) {
 	// It echoes what comes until the end of that half, and says goodbye.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,6 +105,12 @@ func TestControl(t *testing.T) {
 	}
 	if sb, err := c.SetNetwork(t.Context(), box, "a.example,b.example:443"); err != nil || sb.Network != "a.example,b.example:443" || sb.Name != "alice" {
 		t.Errorf("set network: %+v, %v", sb, err)
+	}
+	if sb, err := c.Hibernate(t.Context(), box); err != nil || sb.State != sandbox.Hibernated || sb.Hibernation.Bytes != 5 || sb.Name != "alice" {
+		t.Errorf("hibernate: %+v, %v", sb, err)
+	}
+	if _, err := c.Hibernate(t.Context(), "sbx_b"); err == nil {
+		t.Error("a sandbox of another process hibernates")
 	}
 	if _, err := c.SetNetwork(t.Context(), box, "not a host"); !errors.Is(err, sandbox.Invalid) {
 		t.Errorf("a bad policy: %v", err)

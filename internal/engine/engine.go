@@ -48,18 +48,19 @@ package engine
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/account"
+	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
+	"github.com/glovebox-dev/glovebox/internal/engine/places"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/retention"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/strays"
@@ -110,7 +111,6 @@ func New(opts Options) (*Engine, error) {
 		cancel()
 		return nil, errors.Join(sandbox.Wrap(err, "new engine", ""), logs.Close())
 	}
-	admission, dismiss := context.WithCancel(context.Background())
 	running, kept := runlog.Pools(opts.LogsSize, opts.LogSize)
 	e := &Engine{
 		runningLogs: running, keptLogs: kept, longEvents: run.LongEvents(),
@@ -125,10 +125,6 @@ func New(opts Options) (*Engine, error) {
 		logs:      logs,
 		ctx:       ctx,
 		cancel:    cancel,
-		places:    newPlaces(opts),
-		admission: admission,
-		dismiss:   dismiss,
-		strays:    strays.New(strays.Options{Driver: opts.Driver, Name: info.Name, Records: opts.Store, Log: opts.Log, CreateTimeout: createTimeout}),
 		sandboxes: map[string]*liveSandbox{},
 		adopting:  map[string]*adoption{},
 	}
@@ -137,7 +133,12 @@ func New(opts Options) (*Engine, error) {
 		Logs: logs, LogSize: opts.LogSize, RunningLogs: running, KeptLogs: kept, LongEvents: e.longEvents,
 		MaxTimeout: opts.MaxRunTimeout, Detached: opts.Detached,
 	})
+	e.retention = retention.Retention{Store: opts.Store, Logs: logs, SweepLogs: e.runs.SweepLogs, After: opts.Retention, Connections: maxRecorded, Now: e.now}
 	e.images = e.newImages()
+	e.places = places.New(places.Options{Max: opts.MaxSandboxes, QueueTime: opts.QueueTime, EvictAfter: opts.EvictAfter, Metrics: opts.Metrics, Now: e.now})
+	opts.Hibernation.Disk = opts.Hibernation.Disk && info.Features.Save
+	e.hibernation = hibernation.New(hibernation.Options{Settings: opts.Hibernation, Records: opts.Store, Log: opts.Log, Metrics: opts.Metrics, Now: e.now})
+	e.strays = strays.Strays{Driver: opts.Driver, Records: opts.Store, Log: opts.Log, CreateTime: createTimeout}
 	e.accounts = account.New(account.Options{Records: opts.Store, Log: opts.Log, Now: e.now})
 	e.mounts = mount.NewSet(ctx, mount.Options{
 		Keeper: opts.Workspaces, Records: opts.Store, Log: opts.Log, Now: e.now, Work: e.work, Closed: e.isClosed,
@@ -185,13 +186,9 @@ func (e *Engine) Close(ctx context.Context) error {
 		return nil
 	}
 	e.closed = true
-	e.dismiss()
-	live := make([]*liveSandbox, 0, len(e.sandboxes))
-	for _, b := range e.sandboxes {
-		live = append(live, b)
-	}
+	e.places.Close()
 	e.mu.Unlock()
-
+	live := e.all()
 	errs := make([]error, len(live))
 	var wg sync.WaitGroup
 	for i, b := range live {
@@ -241,16 +238,13 @@ type Stats struct {
 // Shares returns, for each pool that principals share, the function that
 // returns its statistics.
 func (e *Engine) Shares() []func() fair.Stats {
-	return []func() fair.Stats{e.places.Stats, e.images.Pulls().Stats, e.runningLogs.Stats, e.keptLogs.Stats, e.longEvents.Stats}
+	return []func() fair.Stats{e.places.Stats, e.hibernation.Stats, e.images.Pulls().Stats, e.runningLogs.Stats, e.keptLogs.Stats, e.longEvents.Stats}
 }
 
 // Stats returns the current counts.
 func (e *Engine) Stats() Stats {
-	e.mu.Lock()
 	st := Stats{Sandboxes: map[sandbox.State]int{}, Waiting: e.places.Stats().Waiting}
-	live := slices.Collect(maps.Values(e.sandboxes))
-	e.mu.Unlock()
-	for _, b := range live {
+	for _, b := range e.all() {
 		b.mu.Lock()
 		state := b.rec.State
 		if b.why != nil {

@@ -201,7 +201,7 @@ func (d savingDriver) Info() driver.Info {
 func TestHibernateOnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, dir := newWorld(), t.TempDir()
-		saving := func(o *Options) { o.Detached, o.SaveHibernated, o.Driver = true, true, savingDriver{worldDriver{w}} }
+		saving := func(o *Options) { o.Detached, o.Hibernation.Disk, o.Driver = true, true, savingDriver{worldDriver{w}} }
 		e := openWorld(t, w, dir, saving)
 		s := e.mustCreate(t, sandbox.CreateRequest{Env: map[string]string{"KEPT": "yes"}})
 		time.Sleep(time.Minute)
@@ -248,7 +248,7 @@ func TestHibernateOnDisk(t *testing.T) {
 func TestHibernateUnsaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.SaveHibernated, o.Driver = true, savingDriver{worldDriver{w}} })
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Hibernation.Disk, o.Driver = true, savingDriver{worldDriver{w}} })
 		s := e.mustCreate(t, sandbox.CreateRequest{})
 		w.only(t).unsaved = sandbox.Errorf(sandbox.Unsupported, "it has secrets")
 		if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
@@ -269,7 +269,7 @@ func TestHibernateUnsaved(t *testing.T) {
 func TestWakeFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.SaveHibernated, o.Driver = true, savingDriver{worldDriver{w}} })
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Hibernation.Disk, o.Driver = true, savingDriver{worldDriver{w}} })
 		s := e.mustCreate(t, sandbox.CreateRequest{})
 		if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
 			t.Fatal(err)

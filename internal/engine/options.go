@@ -6,6 +6,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
+	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
@@ -53,9 +54,10 @@ type Options struct {
 	// before it may be stopped for a waiting caller; zero means that no sandbox
 	// is.
 	QueueTime, EvictAfter time.Duration
-	SaveHibernated        bool // hibernated sandboxes are saved on disk, if the driver can
 	// Containers lets programs in sandboxes run containers of their own.
 	Containers bool
+	// Hibernation says when sandboxes are saved on disk, if the driver can save them.
+	Hibernation hibernation.Settings
 
 	// RunTimeout is the timeout of a run that asked for none. MaxRunTimeout is
 	// the longest timeout that a run may ask for.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -58,8 +59,37 @@ func (b *liveSandbox) StayAwake() (done func(), ok bool) {
 	}, true
 }
 
-// wake resumes the sandbox if it is paused.
+// A waking is one attempt to wake a sandbox. All who use the sandbox meanwhile share it.
+type waking struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// wake resumes the sandbox if it is paused, or joins an attempt to do so. The caller
+// has a use, so the sandbox stays awake.
 func (b *liveSandbox) wake() error {
+	b.mu.Lock()
+	w := b.waking
+	joins := w != nil
+	if !joins {
+		w = &waking{done: make(chan struct{})}
+		b.waking = w
+	}
+	b.mu.Unlock()
+	if joins {
+		<-w.done
+		return w.err
+	}
+	w.err = b.resume()
+	b.mu.Lock()
+	b.waking = nil
+	b.mu.Unlock()
+	close(w.done)
+	return w.err
+}
+
+// resume performs a waking.
+func (b *liveSandbox) resume() error {
 	b.power.Lock()
 	defer b.power.Unlock()
 	if !b.paused {
@@ -67,17 +97,24 @@ func (b *liveSandbox) wake() error {
 	}
 	ctx, cancel := context.WithTimeout(b.e.ctx, b.e.pauseTimeout())
 	defer cancel()
+	if b.saved { // so it gave its place up
+		place, err := b.e.places.Find(ctx, b.rec.Principal, b.evict)
+		if err != nil {
+			return sandbox.Wrap(err, "wake sandbox", "")
+		}
+		b.occupy(place)
+	}
 	b.mount.Wakes(b)
-	if err := driver.Resume(ctx, b.drv); err != nil {
+	if err := b.keeping(func(k hibernation.Box) error { return b.e.hibernation.Wake(ctx, k) }); err != nil {
 		b.mount.Rests(b)
 		err = sandbox.Wrap(err, "wake sandbox", "")
 		if driver.IsGone(err) {
 			return b.gone(sandbox.Errorf(sandbox.Unavailable, "%w", err))
 		}
+		if b.saved {
+			b.occupy(nil)
+		}
 		return err
-	}
-	if b.saved {
-		b.e.log.Info("sandbox woke from disk", "sandbox", b.id)
 	}
 	b.paused, b.saved, b.woke = false, false, time.Now()
 	if b.envLater {
@@ -87,6 +124,18 @@ func (b *liveSandbox) wake() error {
 		b.envLater = false
 	}
 	return nil
+}
+
+// keeping calls f with the sandbox for the keeper of saved sandboxes. b.power is held.
+func (b *liveSandbox) keeping(f func(hibernation.Box) error) error {
+	b.mu.Lock()
+	h := b.rec.Hibernation
+	b.mu.Unlock()
+	err := f(hibernation.Box{ID: b.id, Principal: b.rec.Principal, Driver: b.drv, Hibernation: &h})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rec.Hibernation = h
+	return err
 }
 
 // wokeSince reports whether the sandbox was resumed within a duration.
@@ -105,10 +154,6 @@ func (b *liveSandbox) sleep() {
 	idle = idle && b.why == nil
 	hibernates := b.rec.State == sandbox.Hibernated
 	rests := !b.rec.Restless && !b.e.drv.Info().Features.ColdPause || hibernates
-	used, dirty := b.rec.Used, b.dirty
-	if idle {
-		b.dirty = false
-	}
 	b.mu.Unlock()
 	if !idle {
 		return
@@ -117,17 +162,32 @@ func (b *liveSandbox) sleep() {
 	// power.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()
-	if dirty {
-		if err := b.e.store.TouchSandbox(ctx, b.id, used); err != nil {
-			b.e.log.Error("record use", "sandbox", b.id, "error", err)
-		}
-	}
+	b.recordUse(ctx)
 	if b.paused || !rests {
 		return
 	}
-	if hibernates && b.e.opts.SaveHibernated && b.e.drv.Info().Features.Save && b.saveOnDisk(ctx) {
+	if hibernates && b.e.hibernation.Disk && b.saveOnDisk(ctx) == nil {
 		return
 	}
+	b.pause(ctx)
+}
+
+// recordUse records when the sandbox was last used.
+func (b *liveSandbox) recordUse(ctx context.Context) {
+	b.mu.Lock()
+	used, dirty := b.rec.Used, b.dirty
+	b.dirty = false
+	b.mu.Unlock()
+	if !dirty {
+		return
+	}
+	if err := b.e.store.TouchSandbox(ctx, b.id, used); err != nil {
+		b.e.log.Error("record use", "sandbox", b.id, "error", err)
+	}
+}
+
+// pause pauses the sandbox. b.power is held.
+func (b *liveSandbox) pause(ctx context.Context) {
 	paused, err := driver.Pause(ctx, b.drv)
 	switch {
 	case driver.IsGone(err):
@@ -141,23 +201,9 @@ func (b *liveSandbox) sleep() {
 	}
 }
 
-// saveOnDisk saves a sandbox that hibernates on disk, and reports whether it did. If
-// it cannot, the sandbox hibernates in memory, and the log says why. b.power is held.
-func (b *liveSandbox) saveOnDisk(ctx context.Context) bool {
-	saved, err := driver.Save(ctx, b.drv)
-	if err != nil {
-		b.e.log.Warn("sandbox hibernates in memory, because it cannot be saved on disk", "sandbox", b.id, "error", err)
-		return false
-	}
-	b.e.log.Info("sandbox hibernates on disk", "sandbox", b.id, "bytes", saved.Bytes, "stood", saved.Stood)
-	b.paused, b.saved = true, true
-	b.mount.Rests(b)
-	return true
-}
-
 // pauseTimeout bounds pausing and resuming a box.
 func (e *Engine) pauseTimeout() time.Duration {
-	if f := e.drv.Info().Features; f.ColdPause || f.Save && e.opts.SaveHibernated {
+	if e.features.ColdPause || e.hibernation.Disk {
 		return coldPauseTimeout
 	}
 	return warmPauseTimeout

@@ -3,33 +3,17 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// register adds b to the sandboxes of this process. If all places are taken, b
-// waits for one until ctx ends, but at most for QueueTime. Meanwhile the pool
-// of places evicts idle sandboxes, and sandboxes of principals above their share.
+// register adds b to the sandboxes of this process, if there is a place for it.
 func (e *Engine) register(ctx context.Context, b *liveSandbox) error {
-	order := fair.Request{Principal: b.rec.Principal, Units: 1, Evict: b.evict}
-	place, err := e.places.Try(order)
-	if err != nil && e.opts.QueueTime > 0 {
-		begun := e.now()
-		place, err = e.await(ctx, order)
-		e.opts.Metrics.Queued(e.now().Sub(begun))
-	}
+	place, err := e.places.Find(ctx, b.rec.Principal, b.evict)
 	if err != nil {
-		switch {
-		case ctx.Err() != nil:
-			return request.StartError(ctx, ctx.Err())
-		case e.admission.Err() != nil:
-			return request.Closed()
-		default:
-			return e.full(b.rec.Principal)
-		}
+		return err
 	}
 	b.occupy(place)
 	if !e.remember(b) {
@@ -37,22 +21,6 @@ func (e *Engine) register(ctx context.Context, b *liveSandbox) error {
 		return request.Closed()
 	}
 	return nil
-}
-
-// await waits for a place.
-func (e *Engine) await(ctx context.Context, order fair.Request) (*fair.Hold, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.opts.QueueTime)
-	defer cancel()
-	defer context.AfterFunc(e.admission, cancel)()
-	return e.places.Acquire(ctx, order)
-}
-
-// full returns the error for a principal whose sandbox gets no place.
-func (e *Engine) full(p sandbox.Principal) error {
-	st := e.places.Stats()
-	err := sandbox.Errorf(sandbox.Exhausted, "there are %d sandboxes, %d of them yours, and this server may have no more", st.Used, e.places.Held(p))
-	err = sandbox.WithRetryAfter(err, max(time.Second, e.opts.EvictAfter))
-	return sandbox.WithHint(err, "stop one that is not needed, use one that is there, or try again in %v", sandbox.RetryAfterOf(err))
 }
 
 // remember adds b to the sandboxes of this process, unless the engine is closed.

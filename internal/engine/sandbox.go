@@ -28,7 +28,7 @@ func (b *liveSandbox) view() sandbox.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.rec.Sandbox
-	s.Expires = b.expiresLocked()
+	s.Expires = b.e.hibernation.Expires(&s, b.expiresLocked())
 	return s
 }
 
@@ -67,6 +67,9 @@ func (b *liveSandbox) acquire(ctx context.Context, touch func()) (release func()
 		release()
 		return nil, err
 	}
+	b.mu.Lock()
+	hibernated = b.endHibernationLocked() || hibernated // again, after another user's hibernateAgain
+	b.mu.Unlock()
 	if hibernated {
 		if err := b.recordAwake(ctx); err != nil {
 			release()

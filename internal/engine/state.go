@@ -3,16 +3,21 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/account"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
+	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
+	"github.com/glovebox-dev/glovebox/internal/engine/places"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/retention"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/engine/strays"
@@ -54,15 +59,14 @@ type Engine struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
-	// places are for sandboxes. admission ends when Close begins: from then on no
-	// sandbox gets a place.
-	places     *fair.Pool
-	longEvents *fair.Pool      // long events in memory
-	admission  context.Context //nolint:containedctx // the end of waiting, not a caller's
-	dismiss    context.CancelFunc
+	places     *places.Places // for sandboxes
+	longEvents *fair.Pool     // long events in memory
 
 	sweeping sync.Mutex
-	strays   *strays.Sweeper // used while sweeping is held
+	strays   strays.Strays // guarded by sweeping
+
+	hibernation *hibernation.Keeper
+	retention   retention.Retention
 
 	mu        sync.Mutex
 	closed    bool                    // nothing new begins
@@ -113,6 +117,7 @@ type liveSandbox struct {
 	lease    timer           // stops the sandbox
 	place    *fair.Hold      // among the sandboxes of this process
 	dirty    bool            // rec.Used is newer than the store's
+	waking   *waking         // nil unless it is being woken
 	kills    int             // memory kills counted so far
 	// busyUntil is when the longest of its runs ends at the latest. It is zero if the
 	// idle limit covers all of them.
@@ -208,15 +213,11 @@ func (e *Engine) live(id string) *liveSandbox {
 	return e.sandboxes[id]
 }
 
-// maxWaiting bounds the calls of one principal that wait for a place.
-const maxWaiting = 256
-
-// newPlaces returns the pool of places for sandboxes.
-func newPlaces(o Options) *fair.Pool {
-	return fair.New(fair.Options{
-		Name: "sandboxes", Total: int64(o.MaxSandboxes),
-		MaxWaiting: maxWaiting, RetryAfter: max(time.Second, o.EvictAfter),
-	})
+// all returns the live sandboxes of this process.
+func (e *Engine) all() []*liveSandbox {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.sandboxes))
 }
 
 // missing returns the error for a language that an image lacks. The host image

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
@@ -200,15 +201,17 @@ func (b *liveSandbox) letGo(ctx context.Context) error {
 		b.endCopy(ctx, verdict.Reason{})
 		b.copy.End()
 	}
-	b.sleep()
+	if len(runs) > 0 || !b.saveAtClose(ctx) {
+		b.sleep()
+	}
 	b.guest.Close()
 	b.unmount()
 	b.e.forget(b)
 	return nil
 }
 
-// evict begins to stop the sandbox for another one, and reports whether its place
-// will be free soon. Unless forced, it stops the sandbox only if that is not
+// evict begins to save the sandbox on disk for another one, or to stop it, and reports
+// whether its place will be free soon. Unless forced, it stops the sandbox only if that is not
 // restless and was unused for EvictAfter. Without an EvictAfter, it refuses in
 // any case.
 func (b *liveSandbox) evict(forced bool) bool {
@@ -235,6 +238,9 @@ func (b *liveSandbox) evict(forced bool) bool {
 		return false
 	case b.state == failed:
 		return true // its place is free in a moment
+	}
+	if b.state == running && b.uses == 0 && e.hibernation.Disk && !hibernation.Refused(&b.rec.Sandbox) {
+		return e.work(func() { b.saveForRoom(forced) })
 	}
 	// From here on the sandbox cannot be used.
 	b.why = &verdict.Reason{

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -25,6 +24,8 @@ import (
 //   - old records and logs are removed, and records of revoked tokens;
 //   - pulls of images that a killed process began are recorded as ended;
 //   - snapshots without a record, incomplete ones and old ones are removed;
+//   - sandboxes that were unused for long enough are saved on disk, and those that
+//     were saved for too long are stopped;
 //   - the usage of sandboxes and workspaces is counted, and the sandboxes of
 //     principals that are over a limit then are stopped.
 //
@@ -48,8 +49,8 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	live := make(chan error, 1)
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
-	errs := []error{e.strays.Sweep(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
-	errs = append(errs, <-live, e.sweepUsage(ctx), e.Keeper.Sweep(ctx))
+	errs := []error{e.strays.Sweep(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.retention.Sweep(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
+	errs = append(errs, <-live, e.sweepIdle(ctx), e.sweepUsage(ctx), e.Keeper.Sweep(ctx))
 	return errors.Join(errs...)
 }
 
@@ -148,63 +149,10 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 
 // sweepHandles releases sandboxes that another process stopped.
 func (e *Engine) sweepHandles(recs []store.Sandbox, begun time.Time) {
-	e.mu.Lock()
-	var live []*liveSandbox
-	for _, b := range e.sandboxes {
-		live = append(live, b)
-	}
-	e.mu.Unlock()
-	for _, b := range live {
+	for _, b := range e.all() {
 		isThis := func(rec store.Sandbox) bool { return rec.ID == b.id }
 		if b.started() && b.since.Before(begun) && !slices.ContainsFunc(recs, isThis) {
 			b.Lost()
 		}
 	}
-}
-
-// Revoked tokens stay on record for revokedRetention, at most maxRevoked of them.
-const (
-	revokedRetention = 90 * 24 * time.Hour
-	maxRevoked       = 1000
-)
-
-// sweepOld removes records and logs that are past their retention time.
-func (e *Engine) sweepOld(ctx context.Context) error {
-	// List the directories before the records: a record is written before its
-	// directory.
-	dirs, err := e.logDirs()
-	if err != nil {
-		return sandbox.Wrap(err, "sweep logs", "")
-	}
-	before := e.now().Add(-e.opts.Retention)
-	var errs []error
-	runs, err := e.store.RunsEndedBefore(ctx, before)
-	errs = append(errs, err)
-	for _, r := range runs {
-		errs = append(errs, runlog.FilesOf(e.logs, r.SandboxID, r.ID).Remove(), e.store.DeleteRun(ctx, r.ID))
-	}
-	errs = append(errs, e.runs.SweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded), e.store.ForgetKeys(ctx),
-		e.store.ForgetTokens(ctx, e.now().Add(-revokedRetention), maxRevoked))
-	ids, err := e.store.SandboxesEndedBefore(ctx, before)
-	errs = append(errs, err)
-	for _, id := range ids {
-		errs = append(errs, e.store.DeleteSandbox(ctx, id))
-	}
-	for _, id := range dirs {
-		if _, err := e.store.Sandbox(ctx, id); errors.Is(err, sandbox.NotFound) {
-			errs = append(errs, e.logs.RemoveAll(id))
-		} else {
-			errs = append(errs, err)
-		}
-	}
-	return sandbox.Wrap(errors.Join(errs...), "sweep old records", "")
-}
-
-func (e *Engine) logDirs() ([]string, error) {
-	d, err := e.logs.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	return d.Readdirnames(-1)
 }

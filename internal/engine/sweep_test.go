@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/retention"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -489,8 +490,8 @@ func TestRetention(t *testing.T) {
 		if _, err := fresh.Get(t.Context(), alice, ended.SandboxID); !errors.Is(err, sandbox.NotFound) {
 			t.Errorf("old sandbox: %v", err)
 		}
-		dirs, err := fresh.logDirs()
-		if err != nil || len(dirs) != 1 || dirs[0] != old.SandboxID {
+		dirs, err := os.ReadDir(fresh.logs.Name())
+		if err != nil || len(dirs) != 1 || dirs[0].Name() != old.SandboxID {
 			t.Errorf("logs of %v, %v; want those of %s", dirs, err, old.SandboxID)
 		}
 		files, err := os.ReadDir(filepath.Join(dir, "logs", old.SandboxID))
@@ -536,7 +537,7 @@ func TestRevokedTokensAreForgotten(t *testing.T) {
 				t.Errorf("on record are %v, want %v", got, want)
 			}
 		}
-		time.Sleep(revokedRetention - time.Minute)
+		time.Sleep(retention.RevokedTime - time.Minute)
 		revoke("tok_lately")
 		check("tok_lately", "tok_long_ago", "tok_valid")
 		time.Sleep(2 * time.Minute)

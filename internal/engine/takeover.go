@@ -195,7 +195,9 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 		return nil, errors.Join(err, b.abandon())
 	}
 	b.begin()
-	b.occupy(e.places.Take(fair.Request{Principal: rec.Principal, Units: 1, Evict: b.evict}))
+	if !b.saved {
+		b.occupy(e.places.Take(fair.Request{Principal: rec.Principal, Units: 1, Evict: b.evict}))
+	}
 	if !e.remember(b) {
 		b.occupy(nil)
 		b.guest.Close()

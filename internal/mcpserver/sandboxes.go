@@ -34,6 +34,8 @@ type sandboxResult struct {
 	Expires   time.Time       `json:"expires_at,omitzero"`
 	Ended     time.Time       `json:"ended_at,omitzero"`
 	Cause     string          `json:"cause,omitempty"`
+	// Hibernation is the saved state of the sandbox, or why there is none.
+	Hibernation sandbox.Hibernation `json:"hibernation,omitzero"`
 	// Contexts are the contexts of a running sandbox. Nil: not known.
 	Contexts []sandbox.Context `json:"contexts,omitzero"`
 	Receipt  sandbox.Receipt   `json:"receipt,omitempty"`
@@ -62,13 +64,8 @@ func (r runLine) text() string {
 
 func newSandboxResult(sb sandbox.Sandbox) sandboxResult {
 	return sandboxResult{
-		ID:        sb.ID,
-		Name:      sb.Name,
-		State:     sb.State,
-		Driver:    sb.Driver,
-		Image:     sb.Image,
-		Network:   sb.Network,
-		Workspace: sb.Workspace,
+		ID: sb.ID, Name: sb.Name, State: sb.State, Hibernation: sb.Hibernation,
+		Driver: sb.Driver, Image: sb.Image, Network: sb.Network, Workspace: sb.Workspace,
 		CPUs:      sb.Limits.CPUs,
 		MemoryMB:  sb.Limits.MemoryBytes >> 20,
 		DiskMB:    sb.Limits.DiskBytes >> 20,
@@ -108,6 +105,7 @@ func (r sandboxResult) text() string {
 	if r.Workspace != "" {
 		fmt.Fprintf(&b, ", workspace %q", r.Workspace)
 	}
+	b.WriteString(answer.HibernationText(r.Hibernation))
 	for _, c := range r.Contexts {
 		fmt.Fprintf(&b, "\ncontext %s of %s: %d runs", c.Name, c.Language, c.Runs)
 		if c.Busy {

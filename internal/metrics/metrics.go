@@ -36,6 +36,8 @@ type Set struct {
 	metered []prometheus.Counter // by the order of usage.Amounts
 
 	startTime, claimTime, queueTime prometheus.Histogram
+	saves, wakes                    *prometheus.CounterVec
+	stoodTime, wakeTime             prometheus.Histogram
 	runTime, requestTime            *prometheus.HistogramVec
 }
 
@@ -83,6 +85,11 @@ func New(version, driver string) *Set {
 		requestTime: prometheus.NewHistogramVec(histogram("http_request_seconds", "Time from the head of a request to the end of its answer.", requestBuckets, nil),
 			[]string{"path"}),
 	}
+	s.saves = counter("hibernations_total", "Sandboxes that were to be saved on disk, by result: ok or the kind of error.", "result")
+	s.wakes = counter("wakes_total", "Sandboxes that were to be woken from disk, by result: ok or the kind of error.", "result")
+	s.stoodTime = prometheus.NewHistogram(histogram("hibernation_stood_seconds", "Time that programs stood still until their state was saved on disk.", startBuckets, nil))
+	s.wakeTime = prometheus.NewHistogram(histogram("wake_seconds", "Time to wake a sandbox from disk, with the wait for its turn.", startBuckets, nil))
+	s.registry.MustRegister(s.saves, s.wakes, s.stoodTime, s.wakeTime)
 	s.registry.MustRegister(s.starts, s.refused, s.runs, s.output, s.connections, s.blocked, s.traffic, s.requests, s.evicted, s.lost,
 		s.startTime, s.claimTime, s.queueTime, s.runTime, s.requestTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -94,6 +101,8 @@ func New(version, driver string) *Set {
 	// counter first appears with value 1, rate() does not see that increment.
 	for _, result := range []string{"ok", string(sandbox.Exhausted), string(sandbox.Unavailable), string(sandbox.Internal)} {
 		s.starts.WithLabelValues(result)
+		s.saves.WithLabelValues(result)
+		s.wakes.WithLabelValues(result)
 	}
 	for _, stream := range []string{"stdout", "stderr"} {
 		s.output.WithLabelValues(stream)

@@ -45,6 +45,10 @@ func all(s *Set) {
 	s.SandboxStarted(time.Second, errors.New("a fault"))
 	s.SandboxLost()
 	s.Evicted()
+	s.Hibernated(30*time.Millisecond, nil)
+	s.Hibernated(0, sandbox.Errorf(sandbox.Exhausted, "full"))
+	s.Woken(90*time.Millisecond, nil)
+	s.Woken(time.Second, sandbox.Errorf(sandbox.Unavailable, "damaged"))
 	s.Queued(3 * time.Second)
 	s.Claimed(700 * time.Microsecond)
 	s.RunRefused(sandbox.Errorf(sandbox.Invalid, "no"))
@@ -62,6 +66,7 @@ func TestCounts(t *testing.T) {
 		return State{
 			Sandboxes: map[sandbox.State]int{sandbox.Running: 3, sandbox.Stopped: 1}, MaxSandboxes: 64, Runs: 2, Queue: 5,
 			Workspaces: &Workspaces{Count: 4, Usage: sandbox.WorkspaceUsage{Bytes: 4096, Files: 9}},
+			Saved:      &Saved{Count: 5, Bytes: 700, Age: time.Minute},
 			Pool:       &Pool{Ready: 3, Done: 2, Target: 4, Max: 8, Hits: 10, Misses: 1, Unpooled: 6, Failures: 2},
 		}
 	})
@@ -86,6 +91,16 @@ func TestCounts(t *testing.T) {
 		`glovebox_run_output_bytes_total{stream="stdout"} 100`,
 		`glovebox_run_output_bytes_total{stream="stderr"} 7`,
 		`glovebox_queue_length 5`,
+		`glovebox_hibernations_total{result="ok"} 1`,
+		`glovebox_hibernations_total{result="exhausted"} 1`,
+		`glovebox_hibernation_stood_seconds_bucket{le="0.05"} 1`,
+		`glovebox_wakes_total{result="ok"} 1`,
+		`glovebox_wakes_total{result="unavailable"} 1`,
+		`glovebox_wake_seconds_bucket{le="0.1"} 1`,
+		`glovebox_wake_seconds_count 1`,
+		`glovebox_saved_sandboxes 5`,
+		`glovebox_saved_sandboxes_bytes 700`,
+		`glovebox_saved_sandboxes_oldest_seconds 60`,
 		`glovebox_queue_wait_seconds_count 1`,
 		`glovebox_evictions_total 1`,
 		`glovebox_workspaces 4`,
@@ -137,7 +152,7 @@ func TestBounded(t *testing.T) {
 // TestNames checks names and help by the rules of Prometheus.
 func TestNames(t *testing.T) {
 	s := New("v1", "gvisor")
-	s.Watch(func(context.Context) State { return State{Workspaces: &Workspaces{}, Pool: &Pool{}} })
+	s.Watch(func(context.Context) State { return State{Workspaces: &Workspaces{}, Saved: &Saved{}, Pool: &Pool{}} })
 	all(s)
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -169,7 +184,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New("v1", "gvisor")
-	s.Watch(func(context.Context) State { return State{Workspaces: &Workspaces{}, Pool: &Pool{}} })
+	s.Watch(func(context.Context) State { return State{Workspaces: &Workspaces{}, Saved: &Saved{}, Pool: &Pool{}} })
 	all(s)
 	families, err := s.registry.Gather()
 	if err != nil {

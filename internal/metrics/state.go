@@ -20,6 +20,9 @@ type State struct {
 	// Workspaces counts all workspaces of the state directory, of all processes,
 	// with their last measured sizes. Nil: not known.
 	Workspaces *Workspaces
+	// Saved are the saved states of the state directory, of all processes. Nil: not
+	// known.
+	Saved *Saved
 	// Pool is nil if there is no pool.
 	Pool *Pool
 }
@@ -69,6 +72,9 @@ var (
 	workspacesDesc    = desc("workspaces", "Workspaces in the state directory.")
 	workspaceSizeDesc = desc("workspaces_bytes", "Bytes in all workspaces at their last measurement.")
 	workspaceFileDesc = desc("workspaces_files", "Files in all workspaces at their last measurement.")
+	savedDesc         = desc("saved_sandboxes", "Sandboxes of the state directory that are saved on disk.")
+	savedSizeDesc     = desc("saved_sandboxes_bytes", "Bytes of all saved sandboxes.")
+	savedAgeDesc      = desc("saved_sandboxes_oldest_seconds", "Time since the first of the saved sandboxes was saved.")
 	poolDesc          = desc("pool_sandboxes", "Sandboxes of the pool that can be claimed: ready, or fully prepared (warm).", "state")
 	poolTargetDesc    = desc("pool_target", "Number of sandboxes that the pool aims for, by recent demand.")
 	poolMaxDesc       = desc("pool_max", "Largest number of sandboxes in the pool.")
@@ -102,6 +108,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(workspacesDesc, w.Count)
 		send(prometheus.GaugeValue, workspaceSizeDesc, w.Usage.Bytes)
 		send(prometheus.GaugeValue, workspaceFileDesc, w.Usage.Files)
+	}
+	if v := st.Saved; v != nil {
+		gauge(savedDesc, v.Count)
+		send(prometheus.GaugeValue, savedSizeDesc, v.Bytes)
+		send(prometheus.GaugeValue, savedAgeDesc, int64(v.Age.Seconds()))
 	}
 	if p := st.Pool; p != nil {
 		gauge(poolDesc, p.Ready-p.Done, "ready")

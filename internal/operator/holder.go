@@ -42,6 +42,16 @@ func (o *Operator) SetNetwork(ctx context.Context, id string, n sandbox.Network)
 	return c.SetNetwork(ctx, id, n)
 }
 
+// Hibernate makes any principal's sandbox hibernate. The process that holds the sandbox
+// does it.
+func (o *Operator) Hibernate(ctx context.Context, id string) (sandbox.Sandbox, error) {
+	c, err := o.holder(ctx, id)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	return c.Hibernate(ctx, id)
+}
+
 // Forward connects each connection of a listener to a port of any principal's
 // sandbox, in whichever process holds it. It returns when ctx ends or the
 // listener fails. It calls report for each failed connection to the port. It

@@ -77,6 +77,8 @@ type Sandbox struct {
 	Restless bool `json:"restless,omitempty"`
 	// Labels are notes of the sandbox's creator.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Hibernation is the saved state of the sandbox.
+	Hibernation Hibernation `json:"hibernation,omitzero"`
 	// Expires is when the sandbox stops if nothing uses it before. It is the
 	// earliest of the idle limit, the lifetime limit, and an end at which the
 	// sandbox stops. For a hibernated sandbox only the lifetime limit counts.

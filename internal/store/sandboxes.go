@@ -33,21 +33,25 @@ type Sandbox struct {
 
 const selectSandboxSQL = `SELECT id, principal, owner, detached, driver, ref, state, name, image, network,
 	has_env, limits, receipt, created_at, used_at, ended_at, cause, stop_cause,
-	ends_at, at_end, restless, labels, workspace FROM sandboxes`
+	ends_at, at_end, restless, labels, workspace,
+	saved_at, saved_bytes, saved_build, save_error, save_failed_at FROM sandboxes`
 
 func scanSandbox(scan scanFunc) (Sandbox, error) {
 	var (
 		r                          Sandbox
 		limits, receipt, labels    []byte
 		created, used, ended, ends int64
+		saved, failed              int64
 	)
 	err := scan(&r.ID, &r.Principal, &r.Owner, &r.Detached, &r.Driver, &r.Ref, &r.State, &r.Name, &r.Image, &r.Network,
 		&r.HasEnv, &limits, &receipt, &created, &used, &ended, &r.Cause, &r.StopCause,
-		&ends, &r.AtEnd, &r.Restless, &labels, &r.Workspace)
+		&ends, &r.AtEnd, &r.Restless, &labels, &r.Workspace,
+		&saved, &r.Hibernation.Bytes, &r.Hibernation.Build, &r.Hibernation.Error, &failed)
 	if err != nil {
 		return Sandbox{}, err
 	}
 	r.Created, r.Used, r.Ended, r.Ends = fromMicros(created), fromMicros(used), fromMicros(ended), fromMicros(ends)
+	r.Hibernation.Saved, r.Hibernation.Failed = fromMicros(saved), fromMicros(failed)
 	if err := json.Unmarshal(limits, &r.Limits); err != nil {
 		return Sandbox{}, fmt.Errorf("decode limits of %s: %w", r.ID, err)
 	}

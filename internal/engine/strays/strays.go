@@ -1,4 +1,7 @@
-// Package strays removes boxes that belong to no sandbox.
+// Package strays destroys boxes that belong to no live sandbox.
+//
+// Only the engine imports it. It makes one [Strays] for each engine, whose sweeps use
+// it one after another.
 package strays
 
 import (
@@ -15,51 +18,48 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// Options configure a Sweeper. All fields are required.
-type Options struct {
+// Records are the records of boxes that are no strays.
+type Records interface {
+	WarmBoxes(ctx context.Context) ([]string, error)
+	OwnerAlive(owner string) (bool, error)
+}
+
+// Strays knows the boxes that may be strays.
+type Strays struct {
 	Driver  driver.Driver
-	Name    string // of the driver
-	Records *store.Store
+	Records Records
 	Log     *slog.Logger
-	// CreateTimeout is how long a box can be made for a sandbox at most.
-	CreateTimeout time.Duration
+	// CreateTime is the longest time that a creation takes.
+	CreateTime time.Duration
+
+	seen map[string]time.Time // when each was seen first
 }
 
-// A Sweeper removes strays. It remembers when it saw those first that it may not remove
-// yet.
-type Sweeper struct {
-	opts Options
-	seen map[string]time.Time
-}
-
-// New returns a Sweeper.
-func New(o Options) *Sweeper { return &Sweeper{opts: o, seen: map[string]time.Time{}} }
-
-// Sweep destroys boxes that belong to no live sandbox. It is not called again before it
-// has returned.
+// Sweep destroys the strays among the boxes refs, which were listed before the records
+// recs.
 //
 // A box that is being made has a record, but the record does not have its
 // reference yet. If the reference contains the sandbox's identifier, the sweep
 // recognises it. Any other box must have been a stray for longer than a
 // creation takes before it is destroyed.
-func (s *Sweeper) Sweep(ctx context.Context, refs []string, recs []store.Sandbox, now time.Time) error {
+func (s *Strays) Sweep(ctx context.Context, refs []string, recs []store.Sandbox, now time.Time) error {
 	known := map[string]bool{}
 	// Boxes that a pool keeps ready are not strays. Nor are boxes that the pool
 	// just gave to a sandbox whose record does not name them yet.
-	warm, err := s.opts.Records.WarmBoxes(ctx)
+	warm, err := s.Records.WarmBoxes(ctx)
 	if err != nil {
 		return err
 	}
 	var starting []string
 	for _, rec := range recs {
-		if rec.Driver != s.opts.Name {
+		if rec.Driver != s.Driver.Info().Name {
 			continue
 		}
 		known[rec.Ref] = true
 		if rec.Ref != "" {
 			continue
 		}
-		alive, err := s.opts.Records.OwnerAlive(rec.Owner)
+		alive, err := s.Records.OwnerAlive(rec.Owner)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s *Sweeper) Sweep(ctx context.Context, refs []string, recs []store.Sandbox
 	if len(refs) > 0 {
 		// A stop removes the box before the record ends. If it ran between the first
 		// list and the read of the records, the second list lacks the box.
-		still, err := s.opts.Driver.List(ctx)
+		still, err := s.Driver.List(ctx)
 		if err != nil {
 			return err
 		}
@@ -88,16 +88,16 @@ func (s *Sweeper) Sweep(ctx context.Context, refs []string, recs []store.Sandbox
 			first = now
 		}
 		namesAnother := strings.Contains(ref, sandbox.IDPrefix)
-		if len(starting) > 0 && !namesAnother && now.Sub(first) < s.opts.CreateTimeout {
+		if len(starting) > 0 && !namesAnother && now.Sub(first) < s.CreateTime {
 			strays[ref] = first
 			continue
 		}
-		if err := s.opts.Driver.Discard(ctx, ref); err != nil {
+		if err := s.Driver.Discard(ctx, ref); err != nil {
 			errs = append(errs, fmt.Errorf("discard box %s: %w", ref, err))
 			strays[ref] = first
 			continue
 		}
-		s.opts.Log.Warn("removed a box that belonged to no sandbox", "ref", ref)
+		s.Log.Warn("removed a box that belonged to no sandbox", "ref", ref)
 	}
 	s.seen = strays
 	return errors.Join(errs...)
