@@ -21,7 +21,7 @@ if [ -z "${GLOVEBOX_TEST_DOCKER:-}" ]; then
 fi
 docker() { command docker --host "$GLOVEBOX_TEST_DOCKER" "$@"; }
 name=localhost/glovebox-runner
-names=(node typescript go python "$@")
+names=(node typescript go python java r "$@")
 
 work=$(mktemp -d /tmp/gbr.XXXXXX)
 cleanup() {

@@ -40,6 +40,10 @@ func (p Program) Moves() bool { return p.Language == language.Python }
 // pieces: R writes the index, each value and the end of a line of print by itself.
 func (p Program) Pieces() bool { return p.Language == language.R }
 
+// EndsApart reports whether E2B's kernel of the language sends the end of a
+// printed line as a message of its own.
+func (p Program) EndsApart() bool { return p.Language == language.Java }
+
 // Find returns the kernel of that name, or the usual one of the language with that
 // name or alias, and whether there is one. The name may be in any case.
 func Find(name string) (Program, bool) {

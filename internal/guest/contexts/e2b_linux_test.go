@@ -99,6 +99,30 @@ func (c *e2bClient) run(language, code string) (result map[string]any, failed *g
 	return result, failed
 }
 
+// output runs code and returns the texts that it wrote to stdout, by event.
+func (c *e2bClient) output(language, code string) []string {
+	c.t.Helper()
+	body, err := json.Marshal(map[string]string{"language": language, "code": code})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	status, b := c.call("POST", "/execute", string(body))
+	if status != http.StatusOK {
+		c.t.Fatalf("%s: status %d: %s", code, status, b)
+	}
+	var texts []string
+	for line := range bytes.Lines(b) {
+		var ev struct{ Type, Text string }
+		if err := json.Unmarshal(line, &ev); err != nil {
+			c.t.Fatal(err)
+		}
+		if ev.Type == "stdout" {
+			texts = append(texts, ev.Text)
+		}
+	}
+	return texts
+}
+
 // TestE2BProcesses: a client may kill each process that it finds in the list, as
 // frameworks do, and keep its contexts.
 func TestE2BProcesses(t *testing.T) {

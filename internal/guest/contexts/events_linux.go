@@ -21,8 +21,22 @@ func (x *run) text(s guestapi.Stream, data []byte) {
 	if !x.roomLocked() {
 		return
 	}
-	x.unsent = guestapi.AppendTextEvent(x.unsent, guestapi.ExecuteType(s), data, time.Now())
+	now := time.Now()
+	for _, part := range x.parts(data) {
+		x.unsent = guestapi.AppendTextEvent(x.unsent, guestapi.ExecuteType(s), part, now)
+	}
 	x.wake()
+}
+
+// parts divides output into the texts of events. E2B's kernel of Java sends the
+// end of a printed line as an event of its own, and programs compare the first
+// event of a run with their line.
+func (x *run) parts(data []byte) [][]byte {
+	n := len(data) - 1
+	if !x.e2b || !x.context.program.EndsApart() || n < 1 || data[n] != '\n' {
+		return [][]byte{data}
+	}
+	return [][]byte{data[:n], data[n:]}
 }
 
 // send sends an event.

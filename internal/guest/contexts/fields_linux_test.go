@@ -2,6 +2,7 @@ package contexts_test
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -131,6 +132,24 @@ func TestContextJava(t *testing.T) {
 		}
 	})
 	same(t, "a line of input", r.main(), `"ada"`)
+	// E2B's clients get the end of a line as a message of its own; ours do not.
+	const line = "System.out.println(\"Hello, World!\");"
+	if got, want := newE2BClient(t, h).output("java", line), []string{"Hello, World!", "\n"}; !slices.Equal(got, want) {
+		t.Errorf("a client of E2B gets %q, want %q", got, want)
+	}
+	x = h.eval(&guestapi.ExecuteRequest{Language: "java", Code: line, TimeoutMillis: 60000})
+	var texts []string
+	for ev, err := x.Next(); err != io.EOF; ev, err = x.Next() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Data != nil && len(ev.Data.Stdout) > 0 {
+			texts = append(texts, string(ev.Data.Stdout))
+		}
+	}
+	if want := []string{"Hello, World!\n"}; !slices.Equal(texts, want) {
+		t.Errorf("a client of ours gets %q, want %q", texts, want)
+	}
 	// The code ends the interpreter with it.
 	r = h.ends("java", "System.exit(3);", guestapi.EndDied)
 	same(t, "exit code", *r.end.ExitCode, 3)
