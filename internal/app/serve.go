@@ -20,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/signin"
+	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/template"
 )
 
@@ -231,13 +232,23 @@ func (s *System) e2b(builder *template.Service) (*e2bapi.Server, error) {
 		return nil, err
 	}
 	return e2bapi.New(e2bapi.Options{
-		Engine: e2bEngine{s.Engine}, Auth: s.auth, Access: access, Log: s.log, Templates: s.templatesAPI(builder, access),
+		Engine: e2bEngine{s.Engine, s.store}, Auth: s.auth, Access: access, Log: s.log, Templates: s.templatesAPI(builder, access),
 		Domain: s.opts.Config.Server.E2BDomain, PublicPorts: s.opts.Config.Server.E2BPublicPorts, Secrets: s.secrets,
+		Mounts: s.driver.Info().Features.Mounts,
 	}), nil
 }
 
 // e2bEngine is the engine for E2B's clients: it shows workspaces as volumes.
-type e2bEngine struct{ *audited.Engine }
+type e2bEngine struct {
+	*audited.Engine
+	records *store.Store
+}
+
+// Labels implements [e2bapi.Engine].
+func (e e2bEngine) Labels(ctx context.Context, id string) (map[string]string, error) {
+	rec, err := e.records.Sandbox(ctx, id)
+	return rec.Labels, err
+}
 
 // Volume implements [e2bapi.Engine].
 func (e e2bEngine) Volume(ctx context.Context, handle string) (e2bapi.Volume, error) {

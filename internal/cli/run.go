@@ -36,6 +36,7 @@ type newFlags struct {
 	env       []string
 	network   []string
 	workspace string
+	volumes   []string
 }
 
 func (f *newFlags) add(cmd *cobra.Command) {
@@ -46,6 +47,7 @@ func (f *newFlags) add(cmd *cobra.Command) {
 	fs.Float64Var(&f.cpus, "cpus", 0, "limit of processor time in `CPUs`, such as 0.5")
 	fs.IntVar(&f.processes, "processes", 0, "largest `number` of processes and threads at one time")
 	fs.StringVar(&f.workspace, "workspace", "", "mount the workspace of this `name` at /data; its files outlive the sandbox")
+	fs.StringArrayVar(&f.volumes, "volume", nil, "with --workspace: mount another workspace, too, by `NAME:PATH`, such as models:/mnt/models; with :ro, read-only")
 	fs.StringSliceVar(&f.network, "network", nil, "network `rules` such as none, internet, pypi.org, *.example.com:443, 10.1.0.0/16; default none")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "set the environment variable `NAME=VALUE` in the sandbox; NAME alone takes the value from here")
 }
@@ -77,12 +79,19 @@ func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, e
 	if err != nil {
 		return sandbox.CreateRequest{}, sandbox.WithHint(console.UsageError("--network: %w", err), "%s", sandbox.HintOf(err))
 	}
+	volumes := make([]sandbox.Volume, len(f.volumes))
+	for i, text := range f.volumes {
+		if volumes[i], err = sandbox.ParseVolume(text); err != nil {
+			return sandbox.CreateRequest{}, sandbox.WithHint(console.UsageError("--volume: %w", err), "%s", sandbox.HintOf(err))
+		}
+	}
 	return sandbox.CreateRequest{
 		Image:   f.image,
 		Env:     env,
 		Network: network,
 
 		Workspace: f.workspace,
+		Volumes:   volumes,
 
 		Limits: sandbox.Limits{
 			CPUs: f.cpus, MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Processes: f.processes,

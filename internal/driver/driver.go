@@ -119,6 +119,7 @@ type Features struct {
 	Network   bool // boxes may have a network other than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
 	Unnamed   bool // with Workspace: boxes implement UnnamedLister
+	Mounts    bool // with Workspace: Spec.Mounts is honoured
 	// WorkspaceCopied, without Workspace, means that a box has an empty directory
 	// at [sandbox.WorkDir]. The caller can copy files into it and out of it.
 	WorkspaceCopied bool
@@ -182,6 +183,11 @@ type Spec struct {
 	// has ended. The directory cannot grant rights on the host: the box refuses
 	// set-user-ID bits, set-group-ID bits and device nodes.
 	Workspace string
+	// Mounts are further directories that the box has, by the rules of Workspace, at
+	// most [sandbox.MaxVolumes]. A spec without a workspace has none, and a box with mounts
+	// cannot be saved. A driver that does not declare
+	// [Features].Mounts refuses them with [sandbox.Unsupported].
+	Mounts []Mount `json:",omitempty"`
 	// Writable lists directories that a box must be able to write, unless its image
 	// has them. The paths are absolute, and none is below another.
 	Writable []string `json:",omitempty"`
@@ -260,22 +266,6 @@ type Meter interface {
 	// Usage returns the counts. The error wraps [sandbox.Unsupported] if this machine
 	// does not count the usage of this box.
 	Usage(ctx context.Context) (Usage, error)
-}
-
-// An UnnamedFile is a regular file of a workspace that no longer has a name, but
-// stays on the disk because a program has it open.
-type UnnamedFile struct {
-	// Device and Inode identify the file, because boxes that share a workspace can
-	// have the same file open.
-	Device, Inode uint64
-	// Bytes is the disk space that the file occupies.
-	Bytes int64
-}
-
-// An UnnamedLister is a box that lists the files without a name that its programs
-// hold open in its workspace. It also answers while the box is paused.
-type UnnamedLister interface {
-	UnnamedFiles(ctx context.Context) ([]UnnamedFile, error)
 }
 
 // A Networker is a box whose network can be observed and changed.

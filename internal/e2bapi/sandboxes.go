@@ -141,14 +141,10 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if s.opts.PublicPorts && in.Network.public() {
 		req.Labels[labelPublic] = "true"
 	}
-	volume, err := checkMounts(in.VolumeMounts)
-	if err == nil && volume != nil {
-		req.Workspace, req.Labels[labelVolume] = volume.Name, volume.Path
-		err = s.checkVolume(r.Context(), p, volume)
-	}
-	if err != nil {
+	if err := s.checkMounts(r.Context(), p, in.VolumeMounts); err != nil {
 		return 0, nil, err
 	}
+	volume := s.setVolumes(&req, in.VolumeMounts)
 	if client := userAgent(r); client != "" {
 		req.Labels[labelClient] = client
 	}
@@ -475,7 +471,7 @@ func entryOf(sb sandbox.Sandbox) entry {
 		MemoryMB:   megabytes(sb.Limits.MemoryBytes),
 		DiskSizeMB: megabytes(sb.Limits.DiskBytes),
 
-		EnvdVersion: agentOf(sb), Metadata: metadata, VolumeMounts: mountOf(sb),
+		EnvdVersion: agentOf(sb), Metadata: metadata, VolumeMounts: mountsOf(sb),
 	}
 }
 

@@ -49,6 +49,8 @@ type Engine interface {
 	Output(ctx context.Context, p sandbox.Principal, runID string, budget int) (sandbox.Output, error)
 	HasImage(ctx context.Context, p sandbox.Principal, ref string) (bool, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
+	// Labels returns the labels of a sandbox of any principal, also of an ended one.
+	Labels(ctx context.Context, id string) (map[string]string, error)
 	Live(ctx context.Context) ([]string, error)
 	StatFile(ctx context.Context, p sandbox.Principal, id, path string) (sandbox.File, error)
 	Unpack(ctx context.Context, p sandbox.Principal, id string, r io.Reader, to sandbox.UnpackTo) error
@@ -93,6 +95,8 @@ type Options struct {
 	// a sandbox does not want that. It holds for sandboxes that this protocol makes
 	// while it is set.
 	PublicPorts bool
+	// Mounts means that sandboxes can have several workspaces, each at its own path.
+	Mounts bool
 	// Templates builds templates; nil if the driver cannot build images.
 	Templates *templates.API
 	// Secrets are the operator's, which clients may list. Their values are not used.

@@ -77,7 +77,7 @@ func (e *fakeEngine) find(p sandbox.Principal, id string) (*fakeBox, error) {
 func (e *fakeEngine) Create(_ context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	e.created = r
 	return e.boxes[e.add(p, func(sb *sandbox.Sandbox) {
-		sb.Labels, sb.Ends, sb.Workspace = r.Labels, now.Add(r.TTL), r.Workspace
+		sb.Labels, sb.Ends, sb.Workspace, sb.Volumes = r.Labels, now.Add(r.TTL), r.Workspace, r.Volumes
 		if r.Network != "" {
 			sb.Network = r.Network
 		}
@@ -199,6 +199,13 @@ func (e *fakeEngine) Owner(_ context.Context, id string) (sandbox.Principal, err
 		return b.principal, nil
 	}
 	return "", sandbox.Errorf(sandbox.NotFound, "no sandbox")
+}
+
+func (e *fakeEngine) Labels(_ context.Context, id string) (map[string]string, error) {
+	if b := e.boxes[id]; b != nil {
+		return b.Labels, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "no sandbox")
 }
 
 func (e *fakeEngine) Live(context.Context) ([]string, error) {

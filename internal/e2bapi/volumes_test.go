@@ -54,9 +54,12 @@ func (v *fakeVolume) SetAttributes(_ context.Context, name string, a sandbox.Vol
 func (v *fakeVolume) Delete(_ context.Context, name string) error { return v.Workspace.Delete(name) }
 
 // newVolumes returns a server whose principals may have volumes.
-func newVolumes(t *testing.T) (*fakeEngine, *httptest.Server) {
+func newVolumes(t *testing.T, change ...func(*Options)) (*fakeEngine, *httptest.Server) {
 	t.Helper()
-	e, _, srv := newTest(t)
+	e, s, srv := newTest(t)
+	for _, c := range change {
+		c(&s.opts)
+	}
 	set, err := workspace.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +299,7 @@ func TestVolumeMounts(t *testing.T) {
 		return status, body
 	}
 	for mounts, want := range map[string]int{
-		`[{"name":"v","path":"/mnt/v"},{"name":"v","path":"/mnt/w"}]`: 501,
+		`[{"name":"v","path":"/mnt/v"},{"name":"v","path":"/mnt/w"}]`: 501, // the driver mounts one workspace
 		`[{"name":"v","path":"mnt"}]`:                                 400,
 		`[{"name":"v","path":"/"}]`:                                   400,
 		`[{"name":"v","path":"/mnt/"}]`:                               400,
@@ -338,6 +341,72 @@ func TestVolumeMounts(t *testing.T) {
 		_, _, body = do(t, "GET", srv.URL+"/sandboxes/"+in.SandboxID, "", "X-API-KEY", "alice")
 		if !strings.Contains(body, fmt.Sprintf(`"volumeMounts":[{"name":"v","path":%q}]`, path)) || strings.Contains(body, labelVolume) {
 			t.Errorf("info: %s", body)
+		}
+	}
+}
+
+// TestSeveralVolumes makes sandboxes with several volumes, where the driver mounts
+// each at its own path.
+func TestSeveralVolumes(t *testing.T) {
+	e, srv := newVolumes(t, func(o *Options) { o.Mounts = true })
+	create(t, srv.URL, "v", "alice")
+	create(t, srv.URL, "w", "alice")
+	e.files = []string{"/etc"}
+	make := func(mounts string) (int, string) {
+		t.Helper()
+		e.created = sandbox.CreateRequest{}
+		status, _, body := do(t, "POST", srv.URL+"/v2/sandboxes", `{"volumeMounts":`+mounts+`}`, "X-API-KEY", "alice")
+		return status, body
+	}
+	for mounts, want := range map[string]int{
+		`[{"name":"v","path":"/mnt/v"},{"name":"w","path":"/mnt/v"}]`:                      400,
+		`[{"name":"v","path":"/mnt/v"},{"name":"w","path":"/mnt/v/w"}]`:                    400,
+		`[{"name":"v","path":"/mnt/v/w"},{"name":"w","path":"/mnt/v"}]`:                    400,
+		`[{"name":"v","path":"/mnt/v"},{"name":"w","path":"/proc/w"}]`:                     400,
+		`[{"name":"v","path":"/mnt/v"},{"name":"no","path":"/mnt/w"}]`:                     404,
+		`[` + strings.Repeat(`{"name":"v","path":"/x"},`, 8) + `{"name":"v","path":"/y"}]`: 400,
+	} {
+		if status, body := make(mounts); status != want || !strings.Contains(body, "volumeMounts") {
+			t.Errorf("%s: status %d: %s", mounts, status, body)
+		}
+	}
+	if len(e.boxes) != 0 {
+		t.Fatalf("%d sandboxes were made", len(e.boxes))
+	}
+	for mounts, want := range map[string]struct {
+		workspace string
+		volumes   []sandbox.Volume
+		shown     string
+	}{
+		`[{"name":"v","path":"/mnt/v"},{"name":"w","path":"/etc"}]`: {
+			"v", []sandbox.Volume{{Workspace: "v", Path: "/mnt/v"}, {Workspace: "w", Path: "/etc"}}, "",
+		},
+		`[{"name":"v","path":"/mnt/v"},{"name":"w","path":"/data"}]`: {
+			"w", []sandbox.Volume{{Workspace: "v", Path: "/mnt/v"}}, `[{"name":"w","path":"/data"},{"name":"v","path":"/mnt/v"}]`,
+		},
+		`[{"name":"v","path":"/data"}]`: {"v", nil, ""},
+	} {
+		status, body := make(mounts)
+		if status != 201 || e.created.Workspace != want.workspace {
+			t.Errorf("%s: status %d: %s; workspace %q", mounts, status, body, e.created.Workspace)
+			continue
+		}
+		if diff := cmp.Diff(want.volumes, e.created.Volumes); diff != "" {
+			t.Errorf("%s: volumes, -want +got\n%s", mounts, diff)
+		}
+		if e.unpacked != nil {
+			t.Errorf("%s: links were made: %q", mounts, e.unpacked)
+		}
+		var in sandboxAnswer
+		if err := json.Unmarshal([]byte(body), &in); err != nil {
+			t.Fatal(err)
+		}
+		if want.shown == "" {
+			want.shown = mounts
+		}
+		_, _, body = do(t, "GET", srv.URL+"/sandboxes/"+in.SandboxID, "", "X-API-KEY", "alice")
+		if !strings.Contains(body, `"volumeMounts":`+want.shown) || strings.Contains(body, labelVolume) {
+			t.Errorf("%s: info: %s", mounts, body)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	b := e.newLive(store.Sandbox{
 		Sandbox: sandbox.Sandbox{
 			ID: sandbox.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
-			Network: req.Network, Limits: limits, Created: now, Used: now, Workspace: req.Workspace,
+			Network: req.Network, Limits: limits, Created: now, Used: now, Workspace: req.Workspace, Volumes: slices.Clone(req.Volumes),
 			Ends: ends, AtEnd: req.AtEnd, Restless: req.Restless, Labels: maps.Clone(req.Labels),
 		},
 		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(env) > 0,
@@ -136,7 +136,7 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 		// The sandbox's record exists by now, so the workspace cannot be
 		// removed.
 		err = trace.Do(ctx, "mount workspace", func(ctx context.Context) (err error) {
-			b.mount, err = e.mounts.Mount(ctx, b.rec.Principal, b.rec.Workspace, true)
+			b.mount, err = e.mounts.Hold(ctx, b.rec.Principal, b.rec.Workspace, b.rec.Volumes)
 			return err
 		})
 		if err != nil {
@@ -144,11 +144,12 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 		}
 		b.mount.Wakes(b)
 	}
-	if b.copy, err = b.mount.NewCopy(b); err != nil {
+	if b.copy, err = b.mount.Main().NewCopy(b); err != nil {
 		return err
 	}
 	spec := e.spec(b.rec)
-	spec.Image, spec.Workspace, spec.Writable, spec.Secrets = b.image, b.mount.Path(), b.writable, secrets
+	spec.Image, spec.Writable, spec.Secrets = b.image, b.writable, secrets
+	b.mount.SetIn(spec)
 	err = trace.Do(ctx, "make box", func(ctx context.Context) (err error) {
 		b.drv, err = b.from.Make(ctx, e.drv, spec)
 		return err

@@ -218,9 +218,7 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 // change is recorded, so that it is not attributed to a run.
 func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*liveSandbox) error) error {
 	return e.doFile(ctx, p, id, path, op, func(b *liveSandbox) error {
-		if b.mount != nil {
-			defer b.mount.Changed()
-		}
+		defer b.mount.Main().Changed()
 		if err := do(b); err != nil {
 			return err
 		}

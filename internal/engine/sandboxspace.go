@@ -15,11 +15,7 @@ import (
 func (b *liveSandbox) ID() string { return b.id }
 
 // unmount ends a sandbox's use of its workspace.
-func (b *liveSandbox) unmount() {
-	b.mount.Rests(b)
-	b.mount.Leaves(b)
-	b.mount.Release()
-}
+func (b *liveSandbox) unmount() { b.mount.Unmount(b) }
 
 // Unnamed lists the unlinked files of the workspace that programs in the sandbox
 // have open. It lists none while no program runs in the sandbox yet.

@@ -95,7 +95,7 @@ type liveSandbox struct {
 	// Set before ready is closed, never changed after.
 	drv     driver.Box
 	guest   guestlink.Guest
-	mount   *mount.Mount      // nil without a workspace
+	mount   *mount.Held       // nil without a workspace
 	copy    *mount.Copy       // nil unless the sandbox has a copy of the workspace
 	since   time.Time         // when it was ready
 	traffic *traffic.Recorder // nil for a sandbox that was made without a network

@@ -276,7 +276,7 @@ func TestTakeoverOfTheDyingKeepsTheWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Release()
-		if m != e.live(lives.ID).mount {
+		if m != e.live(lives.ID).mount.Main() {
 			t.Error("the workspace was closed although a sandbox has it")
 		}
 	})

@@ -164,7 +164,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	b.drv = handle
 	b.guest = b.dialGuest()
 	if rec.Workspace != "" && e.opts.Workspaces != nil {
-		if b.mount, err = e.mounts.Mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
+		if b.mount, err = e.mounts.Hold(ctx, rec.Principal, rec.Workspace, rec.Volumes); err != nil {
 			b.guest.Close()
 			return nil, fmt.Errorf("attach: %w", err)
 		}
@@ -219,7 +219,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 // progress.
 func (b *liveSandbox) load(ctx context.Context) ([]store.Run, error) {
 	var err error
-	if b.copy, err = b.mount.NewCopy(b); err != nil {
+	if b.copy, err = b.mount.Main().NewCopy(b); err != nil {
 		return nil, err
 	}
 	b.paused = b.e.drv.Info().Features.Pause // it may be; resuming a running box has no effect

@@ -299,7 +299,7 @@ func TestQuotaAfterRestart(t *testing.T) {
 // fakeDir returns where a sandbox of the fake driver has its workspace.
 func fakeDir(t *testing.T, e *Engine, s sandbox.Sandbox) string {
 	t.Helper()
-	return e.live(s.ID).mount.Path()
+	return e.live(s.ID).mount.Main().Path()
 }
 
 func TestWorkspaceQuota(t *testing.T) {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"io"
 	"maps"
+	"path"
+	"strings"
 
-	"github.com/glovebox-dev/glovebox/internal/engine/mount"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -75,9 +77,9 @@ func (g *worldGuest) Preview(context.Context, string, string, guestapi.FileOptio
 }
 
 func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guestapi.WriteOptions) (*guestapi.WriteInfo, error) {
-	if name, ok := mount.Within(path); ok && g.b.space != nil {
-		_, err := io.Copy(spaceWriter{g.b.space}, r)
-		return &guestapi.WriteInfo{Path: name}, err
+	if space := g.b.at(path); space != nil {
+		_, err := io.Copy(spaceWriter{space}, r)
+		return &guestapi.WriteInfo{Path: path}, err
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -105,4 +107,10 @@ func (g *worldGuest) Search(context.Context, sandbox.SearchRequest, guestapi.Fil
 
 func (g *worldGuest) Glob(context.Context, string, string, int, guestapi.FileOptions) (*guestapi.GlobResponse, error) {
 	return &guestapi.GlobResponse{}, nil
+}
+
+// withinWorkspace returns the name in the workspace of a path in a sandbox.
+func withinWorkspace(p string) (name string, ok bool) {
+	name, ok = strings.CutPrefix(path.Clean(request.Absolute(p)), sandbox.WorkDir+"/")
+	return name, ok && name != ""
 }

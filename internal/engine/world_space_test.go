@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -140,9 +141,22 @@ func (s *worldSpace) DiskUsed() (int64, bool) {
 func (s *worldSpace) Clock() time.Time { return time.Now() }
 func (s *worldSpace) Close() error     { return nil }
 
-// fill has a program of the box write so much a second to its workspace, as long
+// at returns the workspace or the mount that has a path, or nil.
+func (b *worldBox) at(path string) *worldSpace {
+	for at, space := range b.mounts {
+		if strings.HasPrefix(path, at+"/") {
+			return space
+		}
+	}
+	if _, ok := withinWorkspace(path); ok {
+		return b.space
+	}
+	return nil
+}
+
+// fill has a program of the box write so much a second to a workspace, as long
 // as the box is awake and over says that it goes on. It says so with b.mu held.
-func (b *worldBox) fill(perSecond string, over func() bool) {
+func (b *worldBox) fill(space *worldSpace, perSecond string, over func() bool) {
 	rate, err := strconv.ParseInt(perSecond, 10, 64)
 	if err != nil {
 		panic(err)
@@ -156,7 +170,7 @@ func (b *worldBox) fill(perSecond string, over func() bool) {
 			return
 		}
 		if !b.paused {
-			b.space.grow(rate * int64(every) / int64(time.Second))
+			space.grow(rate * int64(every) / int64(time.Second))
 		}
 		time.AfterFunc(every, step)
 	}
@@ -172,14 +186,18 @@ func (b *worldBox) roundTripLocked(req *http.Request) (_ *http.Response, ok bool
 	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
 	switch req.URL.Path {
 	case guestapi.PathFiles:
+		space := b.space
+		if path := req.URL.Query().Get("path"); path != "" && b.at(path) != nil {
+			space = b.at(path)
+		}
 		b.mu.Unlock()
 		defer b.mu.Lock()
-		if _, err := io.Copy(spaceWriter{b.space}, req.Body); err != nil {
+		if _, err := io.Copy(spaceWriter{space}, req.Body); err != nil {
 			return nil, true, sandbox.Errorf(sandbox.Unavailable, "forward: %w", err)
 		}
 		return answer, true, nil
 	case guestapi.ProcStart:
-		b.fill("100000000", func() bool { return false })
+		b.fill(b.space, "100000000", func() bool { return false })
 		return answer, true, nil
 	}
 	return nil, false, nil

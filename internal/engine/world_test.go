@@ -41,7 +41,7 @@ func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
 type worldDriver struct{ w *world }
 
 func (d worldDriver) Info() driver.Info {
-	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Ports: true, Incidents: true, Usage: true, Detach: true, Lease: true}}
+	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Mounts: d.w.spaces != nil, Pause: true, Ports: true, Incidents: true, Usage: true, Detach: true, Lease: true}}
 }
 func (d worldDriver) Probe(context.Context) error { return nil }
 func (d worldDriver) Close() error                { return nil }
@@ -60,6 +60,10 @@ func (d worldDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box,
 	b := d.w.add(ref)
 	if spec.Workspace != "" {
 		b.space = d.w.spaces.space(spec.Workspace)
+		b.mounts = map[string]*worldSpace{}
+		for _, m := range spec.Mounts {
+			b.mounts[m.Path] = d.w.spaces.space(m.Dir)
+		}
 	}
 	if creating != nil {
 		if err := creating(ctx, spec); err != nil {
@@ -154,6 +158,7 @@ type worldBox struct {
 	leases    []driver.Lease
 	leaseless bool        // SetLease waits for the end of its context
 	space     *worldSpace // nil without a workspace
+	mounts    map[string]*worldSpace
 	cpu       time.Duration
 }
 
@@ -312,7 +317,7 @@ func (g *worldGuest) checkLocked() error {
 //	cat             exits with 0 when its input is closed, having written it
 //	spew N          writes N bytes, then exits with 0
 //	say N           writes N bytes, and goes on until it is killed
-//	fill N          writes N bytes a second to the workspace
+//	fill N [PATH]   writes N bytes a second to the workspace, or to the mount at PATH
 //	leave N         exits with 0, and leaves a program that does so
 func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (guestlink.Events, error) {
 	b := g.b
@@ -357,9 +362,13 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 			b.endLocked(p, exited(0))
 		}
 	case "fill":
-		b.fill(args[0], func() bool { return p.ended })
+		space := b.space
+		if len(args) > 1 {
+			space = b.mounts[args[1]]
+		}
+		b.fill(space, args[0], func() bool { return p.ended })
 	case "leave":
-		b.fill(args[0], func() bool { return false })
+		b.fill(b.space, args[0], func() bool { return false })
 		b.endLocked(p, exited(0))
 	case "exit":
 		n, err := strconv.Atoi(args[0])

@@ -61,9 +61,11 @@ type Sandbox struct {
 	Network Network `json:"network"`
 	// Workspace is the name of the principal's workspace at [WorkDir]. If it is
 	// "", the files there are removed with the sandbox.
-	Workspace string    `json:"workspace,omitempty"`
-	Limits    Limits    `json:"limits"`
-	Created   time.Time `json:"created_at"`
+	Workspace string `json:"workspace,omitempty"`
+	// Volumes are further workspaces that the sandbox has.
+	Volumes []Volume  `json:"volumes,omitempty"`
+	Limits  Limits    `json:"limits"`
+	Created time.Time `json:"created_at"`
 	// Used is when the last run or file operation began or ended. The idle limit
 	// counts from it.
 	Used time.Time `json:"last_used_at"`
@@ -113,6 +115,9 @@ type CreateRequest struct {
 	// empty. CopyWorkspace fills it with what is in the workspace of that sandbox now.
 	Snapshot      string
 	CopyWorkspace bool
+	// Volumes are further workspaces of the principal, each created on first use. They
+	// need a workspace, which may be among them.
+	Volumes []Volume
 	// Writable are directories, besides [WorkDir] and the home directory, that
 	// programs want to write. If the sandbox's root is read-only, missing ones
 	// are created empty. If the root is writable, they have no effect.

@@ -33,19 +33,20 @@ type Sandbox struct {
 
 const selectSandboxSQL = `SELECT id, principal, owner, detached, driver, ref, state, name, image, network,
 	has_env, limits, receipt, created_at, used_at, ended_at, cause, stop_cause,
-	ends_at, at_end, restless, labels, workspace,
+	ends_at, at_end, restless, labels, workspace, volumes,
 	saved_at, saved_bytes, saved_build, save_error, save_failed_at FROM sandboxes`
 
 func scanSandbox(scan scanFunc) (Sandbox, error) {
 	var (
 		r                          Sandbox
 		limits, receipt, labels    []byte
+		volumes                    []byte
 		created, used, ended, ends int64
 		saved, failed              int64
 	)
 	err := scan(&r.ID, &r.Principal, &r.Owner, &r.Detached, &r.Driver, &r.Ref, &r.State, &r.Name, &r.Image, &r.Network,
 		&r.HasEnv, &limits, &receipt, &created, &used, &ended, &r.Cause, &r.StopCause,
-		&ends, &r.AtEnd, &r.Restless, &labels, &r.Workspace,
+		&ends, &r.AtEnd, &r.Restless, &labels, &r.Workspace, &volumes,
 		&saved, &r.Hibernation.Bytes, &r.Hibernation.Build, &r.Hibernation.Error, &failed)
 	if err != nil {
 		return Sandbox{}, err
@@ -60,6 +61,12 @@ func scanSandbox(scan scanFunc) (Sandbox, error) {
 	}
 	if err := json.Unmarshal(labels, &r.Labels); err != nil {
 		return Sandbox{}, fmt.Errorf("decode labels of %s: %w", r.ID, err)
+	}
+	if err := json.Unmarshal(volumes, &r.Volumes); err != nil {
+		return Sandbox{}, fmt.Errorf("decode volumes of %s: %w", r.ID, err)
+	}
+	if len(r.Volumes) == 0 {
+		r.Volumes = nil
 	}
 	return r, nil
 }
@@ -84,6 +91,12 @@ func (s *Store) AdmitSandbox(ctx context.Context, r Sandbox, admit func([]usage.
 	if err != nil {
 		return err
 	}
+	volumes := []byte("[]")
+	if len(r.Volumes) > 0 {
+		if volumes, err = json.Marshal(r.Volumes); err != nil {
+			return err
+		}
+	}
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		accounts, err := s.accounts(ctx, tx, tx.StmtContext(ctx, s.admitLimits), r.Principal)
 		if err != nil {
@@ -93,10 +106,10 @@ func (s *Store) AdmitSandbox(ctx context.Context, r Sandbox, admit func([]usage.
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network,
-			has_env, limits, receipt, created_at, used_at, ends_at, at_end, restless, labels, workspace)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			has_env, limits, receipt, created_at, used_at, ends_at, at_end, restless, labels, workspace, volumes)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			r.ID, r.Principal, r.Owner, r.Detached, r.Driver, r.Ref, r.State, r.Name, r.Image, r.Network,
-			r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used), micros(r.Ends), r.AtEnd, r.Restless, string(labels), r.Workspace)
+			r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used), micros(r.Ends), r.AtEnd, r.Restless, string(labels), r.Workspace, string(volumes))
 		return err
 	})
 	return sandbox.Wrap(err, "store sandbox", r.ID)

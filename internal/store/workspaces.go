@@ -109,7 +109,8 @@ func (s *Store) IdleWorkspaces(ctx context.Context, t time.Time) ([]Workspace, e
 }
 
 // unusedSQL is true for a workspace that no live sandbox has.
-const unusedSQL = `NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.principal = w.principal AND s.workspace = w.name AND s.ended_at = 0)`
+const unusedSQL = `NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.principal = w.principal AND s.ended_at = 0
+	AND (s.workspace = w.name OR EXISTS (SELECT 1 FROM json_each(s.volumes) v WHERE v.value ->> 'workspace' = w.name)))`
 
 func (s *Store) workspaces(ctx context.Context, where string, args ...any) ([]Workspace, error) {
 	var list []Workspace

@@ -215,7 +215,7 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
 
   test('what cannot be had is refused', async () => {
     const refused = [
-      { mcp: { exa: { apiKey: 'x' } } }, { volumeMounts: { '/mnt/v': 'v', '/mnt/w': 'w' } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
+      { mcp: { exa: { apiKey: 'x' } } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
       { network: { egressProxy: { address: 'x:1' } } },
       { lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } },
     ]
@@ -760,8 +760,7 @@ describe('volumes', { concurrency: true, timeout: 240_000 }, () => {
     }
   })
 
-  // In a container, the root is read-only, and no link can be made there.
-  test('in sandboxes', { skip: process.env.E2B_TEST_TEMPLATES === 'no' && 'the root of containers is read-only' }, async () => {
+  test('in sandboxes', async () => {
     const volume = await Volume.create(named())
     const made = []
     const sandbox = async (path) => {
@@ -781,12 +780,39 @@ describe('volumes', { concurrency: true, timeout: 240_000 }, () => {
       const two = await sandbox('/data')
       assert.equal(await two.files.read('/data/inside'), 'i\n')
       await assert.rejects(Volume.destroy(volume.volumeId), VolumeError, 'a volume in use')
+      await one.files.write('/data/x', 'the first volume is there, too')
+      assert.equal(await volume.readFile('/x'), 'the first volume is there, too')
       await assert.rejects(sandbox('/etc'), message(400))
       await assert.rejects(e2b.Sandbox.create({ volumeMounts: { '/mnt/x': 'no-such-volume' } }), message(404))
       await assert.rejects(e2b.Sandbox.create({ apiKey: other, volumeMounts: { '/mnt/x': volume } }), message(404))
     } finally {
       await Promise.all(made.map((s) => s.kill()))
       assert.equal(await Volume.destroy(volume.volumeId), true)
+    }
+  })
+
+  test('several in a sandbox', async () => {
+    const volumes = [await Volume.create(named()), await Volume.create(named()), await Volume.create(named())]
+    const [a, b, c] = volumes
+    const mounts = { '/mnt/a': a, '/opt/deep/b': b, '/home/user/c': c }
+    const sandbox = await e2b.Sandbox.create({ volumeMounts: mounts })
+    try {
+      const want = Object.entries(mounts).map(([path, v]) => ({ name: v.name, path }))
+      assert.deepEqual((await sandbox.getInfo()).volumeMounts, want)
+      await b.writeFile('/from/outside', 'o')
+      const { stdout } = await sandbox.commands.run('cat /opt/deep/b/from/outside && for d in /mnt/a /opt/deep/b /home/user/c; do echo $d > $d/inside; stat -c %U $d/inside; done')
+      assert.equal(stdout, 'ouser\nuser\nuser\n')
+      await sandbox.files.write('/home/user/c/by/files', 'f')
+      assert.equal(await c.readFile('/by/files'), 'f')
+      for (const [path, v] of Object.entries(mounts)) assert.equal(await v.readFile('/inside'), `${path}\n`)
+      for (const v of volumes) await assert.rejects(Volume.destroy(v.volumeId), VolumeError, 'a volume in use')
+      await assert.rejects(e2b.Sandbox.create({ volumeMounts: { '/mnt/a': a, '/mnt/a/b': b } }), message(400))
+    } finally {
+      await sandbox.kill()
+    }
+    for (const v of volumes) {
+      assert.equal(await v.readFile('/inside'), `${Object.keys(mounts)[volumes.indexOf(v)]}\n`)
+      assert.equal(await Volume.destroy(v.volumeId), true)
     }
   })
 })

@@ -92,6 +92,9 @@ type Plan struct {
 	// Settings are the names of files in the settings volume, by the paths at which
 	// the container has them, read-only.
 	Settings map[string]string
+	// Mounts are the workspace and the mounts of the spec. The driver replaces their
+	// directories by the platform's paths of them.
+	Mounts []driver.Mount
 	// Volumes are volumes of the platform, by the paths at which they are mounted.
 	Volumes map[string]string
 	// Network is the name of the container whose network namespace the container
@@ -140,6 +143,9 @@ func NewPlan(state *StateDir, rec *Record, can Abilities, volumes []string) (*Pl
 		Scratch:      []Scratch{{"/run", runSize, 0o755}},
 		Settings:     settingMounts(rec.linked()),
 		IPv6:         rec.linked() && can.IPv6,
+	}
+	if spec.Workspace != "" {
+		p.Mounts = append([]driver.Mount{{Path: sandbox.WorkDir, Dir: spec.Workspace}}, spec.Mounts...)
 	}
 	switch rec.Disk {
 	case DiskQuota:

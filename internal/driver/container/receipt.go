@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -133,7 +134,8 @@ func diskControl(rec *Record, mounts []guestapi.Mount) sandbox.Control {
 		if m.Path == "/" {
 			known = true
 		}
-		if m.Path == sandbox.WorkDir && rec.Spec.Workspace != "" {
+		mounted := slices.ContainsFunc(rec.Spec.Mounts, func(own driver.Mount) bool { return own.Path == m.Path })
+		if mounted || m.Path == sandbox.WorkDir && rec.Spec.Workspace != "" {
 			continue // it is the caller's; package engine bounds it with the workspace quota
 		}
 		if m.ReadOnly || smallMounts[m.Path] || kernelTypes[m.Type] || seen[m.Device] || strings.HasPrefix(m.Path, "/proc/") || strings.HasPrefix(m.Path, "/sys/") {

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"os"
 	"path"
 	"path/filepath"
@@ -36,7 +37,14 @@ func CheckSpec(spec *driver.Spec) error {
 	if spec.Containers {
 		return driver.RefuseContainers()
 	}
-	dir := spec.Workspace
+	err := checkWorkspace(spec.Workspace)
+	for _, m := range spec.Mounts {
+		err = errors.Join(err, checkWorkspace(m.Dir))
+	}
+	return err
+}
+
+func checkWorkspace(dir string) error {
 	if dir == "" || InVolume(dir) {
 		return nil
 	}

@@ -121,14 +121,16 @@ func (l *launcher) createOnce(ctx context.Context, e *dockerapi.Engine, rec *con
 	if m.settings, err = l.volumes.settingsDir(ctx, e, image.id, refill); err != nil {
 		return nil, err
 	}
-	if m.workspace, err = l.mountedFrom(ctx, e, rec.Spec.Workspace); err != nil {
-		return nil, err
-	}
 	plan, err := container.NewPlan(l.state, rec, l.abilities(e), slices.Sorted(maps.Keys(image.volumes)))
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
+	for i := range plan.Mounts {
+		if plan.Mounts[i].Dir, err = l.mountedFrom(ctx, e, plan.Mounts[i].Dir); err != nil {
+			break
+		}
+	}
+	if err := errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
 	call, cancel := dockerapi.Steady(ctx)

@@ -139,7 +139,7 @@ func (d *Driver) Info() driver.Info {
 		// The name of a runtime does not prove which program is behind it.
 		Boundary: sandbox.BoundaryContainer,
 		Features: driver.Features{
-			Incidents: true, Detach: true, Lease: true, Network: d.launch.network, Workspace: true, Images: true, EngineImages: true, Ports: true, Interpreter: true,
+			Incidents: true, Detach: true, Lease: true, Network: d.launch.network, Workspace: true, Mounts: true, Images: true, EngineImages: true, Ports: true, Interpreter: true,
 		},
 	}
 }

@@ -11,16 +11,14 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // materials are the container engine's names of the things that a plan leaves open.
 type materials struct {
-	image     string // ID
-	guest     string // the volume with the guest's program
-	settings  string // the container engine's directory with the settings; empty for a tunnel
-	workspace string // the container engine's directory of the workspace; empty for none
-	runtime   string // the OCI runtime for code of users; empty is the container engine's default
+	image    string // ID
+	guest    string // the volume with the guest's program
+	settings string // the container engine's directory with the settings; empty for a tunnel
+	runtime  string // the OCI runtime for code of users; empty is the container engine's default
 }
 
 // orderOf translates a plan into an order for the container engine e.
@@ -77,8 +75,8 @@ func orderOf(e *dockerapi.Engine, p *container.Plan, m materials) client.Contain
 	for target, file := range p.Settings {
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.settings + "/" + file, Target: target, ReadOnly: true})
 	}
-	if m.workspace != "" {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.workspace, Target: sandbox.WorkDir})
+	for _, d := range p.Mounts {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: d.Dir, Target: d.Path, ReadOnly: d.ReadOnly})
 	}
 	for target, volume := range p.Volumes {
 		host.Mounts = append(host.Mounts, mount.Mount{

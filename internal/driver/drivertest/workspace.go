@@ -39,6 +39,7 @@ func testWorkspace(t *testing.T, s *suite) {
 	t.Run("Rights", func(t *testing.T) { workspaceRights(t, s) })
 	t.Run("Links", func(t *testing.T) { workspaceLinks(t, s) })
 	t.Run("NotThere", func(t *testing.T) { workspaceNotThere(t, s) })
+	testMounts(t, s)
 }
 
 // workspaceCopied checks that clients can copy files to and from the working

@@ -104,6 +104,9 @@ func (o *Options) check(spec *driver.Spec) error {
 	if spec.Containers {
 		return driver.RefuseContainers()
 	}
+	if len(spec.Mounts) > 0 {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "mounts: boxes have no mount namespace"), hint)
+	}
 	if spec.Workspace != "" {
 		if o.NoWorkspace {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspaces are switched off"), hint)

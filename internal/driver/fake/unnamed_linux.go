@@ -48,7 +48,7 @@ func (b *box) UnnamedFiles(context.Context) ([]driver.UnnamedFile, error) {
 				continue
 			}
 			seen[id] = true
-			files = append(files, driver.UnnamedFile{Device: id.Device, Inode: id.Inode, Bytes: st.Blocks * 512})
+			files = append(files, driver.UnnamedFile{Dir: b.spec.Workspace, Device: id.Device, Inode: id.Inode, Bytes: st.Blocks * 512})
 		}
 	}
 	return files, nil

@@ -319,15 +319,17 @@ func (c *client) create(ctx context.Context, req *message.Request, spec *driver.
 	}
 	files := slices.Clone(streams)
 	if own != nil && spec.Workspace != "" {
-		if err := rootfs.CheckWorkspace(spec.Workspace); err != nil {
+		trees, err := openTrees(own, spec)
+		defer closeTrees(trees)
+		if errors.Is(err, errNoTree) {
+			own, why = nil, err
+		} else if err != nil {
 			return nil, err
 		}
-		workspace, err := own.Open(spec.Workspace, 0, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
-		if err != nil {
-			own, why = nil, err
-		} else {
-			defer workspace.Close()
-			files = append(files, workspace.File)
+		if own != nil {
+			for _, t := range trees {
+				files = append(files, t.File)
+			}
 		}
 	}
 	if own != nil {
@@ -336,6 +338,43 @@ func (c *client) create(ctx context.Context, req *message.Request, spec *driver.
 		req.WhyHostUsers = why.Error()
 	}
 	return c.call(ctx, req, files...)
+}
+
+// errNoTree means that this machine cannot give a directory other numbers of users.
+var errNoTree = errors.New("a workspace cannot be mounted with other numbers of users")
+
+// openTrees returns the trees of a spec's workspace and mounts, in that order, with
+// the numbers of users that the box has.
+func openTrees(own *users.Range, spec *driver.Spec) (trees []*rootfs.Tree, err error) {
+	open := func(dir string, attributes uint64) error {
+		if err := rootfs.CheckWorkspace(dir); err != nil {
+			return err
+		}
+		tree, err := own.Open(dir, 0, attributes)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNoTree, err)
+		}
+		trees = append(trees, tree)
+		return nil
+	}
+	err = open(spec.Workspace, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	for _, m := range spec.Mounts {
+		if err != nil {
+			break
+		}
+		attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+		if m.ReadOnly {
+			attributes |= unix.MOUNT_ATTR_RDONLY
+		}
+		err = open(m.Dir, attributes)
+	}
+	return trees, err
+}
+
+func closeTrees(trees []*rootfs.Tree) {
+	for _, t := range trees {
+		t.Close()
+	}
 }
 
 // close ends the use of the supervisor by new requests, and returns the process, or

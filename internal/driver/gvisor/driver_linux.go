@@ -83,7 +83,7 @@ func (d *Driver) Info() driver.Info {
 		Boundary: sandbox.BoundaryKernel,
 		Features: driver.Features{
 			Host: true, Pause: true, Incidents: true, Usage: true, Detach: true, Lease: true, Network: true,
-			Workspace: true, Unnamed: true, Save: true, Snapshot: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true, Containers: true,
+			Workspace: true, Unnamed: true, Mounts: true, Save: true, Snapshot: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true, Containers: true,
 		},
 	}
 }

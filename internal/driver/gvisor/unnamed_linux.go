@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -25,30 +27,35 @@ func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
 	rep, err := b.via().call(ctx, &message.Request{Op: message.OpUnnamed, Ref: b.ref})
 	var files []driver.UnnamedFile
 	if err == nil && rep.Workspace != "" && rep.Sentry != 0 { // a saved box has no sentry
-		files, err = unnamedFiles(ctx, rep.Sentry, rep.Workspace)
+		files, err = unnamedFiles(ctx, rep.Sentry, append([]string{rep.Workspace}, rep.Mounts...))
 	}
 	return files, sandbox.Wrap(err, "list files without a name of box", b.ref)
 }
 
 // unnamedFiles returns the regular files without a name that a sentry has open in
-// the workspace. The sentry has a descriptor of each file that a program has open
+// the directories dirs of a box. The sentry has a descriptor of each file that a program has open
 // or mapped.
 //
 // The file with the writable layer of the box has no name either, and may be on the
-// same file system. The mount distinguishes the files of the workspace: it is the
-// mount of the workspace's own directory.
-func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.UnnamedFile, error) {
-	files, err := readUnnamedFiles(ctx, sentry, workspace)
+// same file system. The mount distinguishes the files of a directory: it is the
+// mount of that directory itself.
+func unnamedFiles(ctx context.Context, sentry int, dirs []string) ([]driver.UnnamedFile, error) {
+	files, err := readUnnamedFiles(ctx, sentry, dirs)
 	if err != nil && hasEnded(sentry) {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
 	return files, err
 }
 
-func readUnnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.UnnamedFile, error) {
-	var root syscall.Stat_t
-	if err := syscall.Stat(workspace, &root); err != nil {
-		return nil, fmt.Errorf("find workspace: %w", err)
+func readUnnamedFiles(ctx context.Context, sentry int, dirs []string) ([]driver.UnnamedFile, error) {
+	type id struct{ device, inode uint64 }
+	roots := map[id]string{}
+	for _, dir := range dirs {
+		var root syscall.Stat_t
+		if err := syscall.Stat(dir, &root); err != nil {
+			return nil, fmt.Errorf("find workspace: %w", err)
+		}
+		roots[id{root.Dev, root.Ino}] = dir
 	}
 	proc := fmt.Sprintf("/proc/%d/", sentry)
 	entries, err := os.ReadDir(proc + "fd")
@@ -60,7 +67,7 @@ func readUnnamedFiles(ctx context.Context, sentry int, workspace string) ([]driv
 		mount string
 	}
 	var candidates []candidate
-	mounts := map[string]bool{}
+	mounts := map[string]string{} // directories by the IDs of their mounts
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -74,7 +81,8 @@ func readUnnamedFiles(ctx context.Context, sentry int, workspace string) ([]driv
 			return nil, err
 		}
 		kind := st.Mode & syscall.S_IFMT
-		isRoot := kind == syscall.S_IFDIR && st.Dev == root.Dev && st.Ino == root.Ino
+		root, isRoot := roots[id{st.Dev, st.Ino}]
+		isRoot = isRoot && kind == syscall.S_IFDIR
 		isUnnamed := kind == syscall.S_IFREG && st.Nlink == 0
 		if !isRoot && !isUnnamed {
 			continue
@@ -87,21 +95,22 @@ func readUnnamedFiles(ctx context.Context, sentry int, workspace string) ([]driv
 			return nil, err
 		}
 		if isRoot {
-			mounts[mount] = true
+			mounts[mount] = root
 		} else {
 			file := driver.UnnamedFile{Device: st.Dev, Inode: st.Ino, Bytes: st.Blocks * 512}
 			candidates = append(candidates, candidate{file, mount})
 		}
 	}
-	if len(mounts) == 0 {
+	if len(slices.Compact(slices.Sorted(maps.Values(mounts)))) != len(roots) {
 		return nil, errors.New("the sentry does not have the workspace open")
 	}
 	var files []driver.UnnamedFile
-	seen := map[driver.UnnamedFile]bool{}
+	seen := map[id]bool{}
 	for _, c := range candidates {
-		id := driver.UnnamedFile{Device: c.file.Device, Inode: c.file.Inode}
-		if mounts[c.mount] && !seen[id] {
+		id, dir := id{c.file.Device, c.file.Inode}, mounts[c.mount]
+		if dir != "" && !seen[id] {
 			seen[id] = true
+			c.file.Dir = dir
 			files = append(files, c.file)
 		}
 	}

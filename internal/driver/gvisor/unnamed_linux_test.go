@@ -19,7 +19,7 @@ func TestUnnamedFilesOfEndedSentry(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Wait() }) // until then it is a zombie
 	var err error
 	for range 100 {
-		if _, err = unnamedFiles(t.Context(), cmd.Process.Pid, t.TempDir()); driver.IsGone(err) {
+		if _, err = unnamedFiles(t.Context(), cmd.Process.Pid, []string{t.TempDir()}); driver.IsGone(err) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -3,12 +3,9 @@ package mount
 import (
 	"cmp"
 	"context"
-	"path"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -187,17 +184,12 @@ func (m *Mount) transferred() int64 {
 // Changed records that this process itself changed the workspace, so that the
 // change is not attributed to a run.
 func (m *Mount) Changed() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	m.touched = time.Now()
 	m.mu.Unlock()
-}
-
-// Within returns the name in the workspace of a path in a sandbox. ok is
-// false if the path is elsewhere. It compares paths only, and resolves no
-// symbolic links.
-func Within(p string) (name string, ok bool) {
-	name, ok = strings.CutPrefix(path.Clean(request.Absolute(p)), sandbox.WorkDir+"/")
-	return name, ok && name != ""
 }
 
 // ID returns the ID of the workspace.

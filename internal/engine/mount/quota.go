@@ -437,27 +437,6 @@ func (q *Reader) Done() {
 	}
 }
 
-// Bound keeps a write to a path of a sandbox within the quota, if the path is
-// in the workspace. The caller must call done.
-func (m *Mount) Bound(ctx context.Context, path string, r io.Reader) (_ io.Reader, done func(), _ error) {
-	if m == nil {
-		return r, func() {}, nil
-	}
-	if _, ok := Within(path); !ok {
-		return r, func() {}, nil
-	}
-	if err := m.Admit(ctx, nil); err != nil {
-		return nil, nil, err
-	}
-	// Data that was written stays counted until the next count of the
-	// workspace.
-	q, err := m.Bounded(ctx, r, -1, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	return q, q.Done, nil
-}
-
 // stopFull returns the reason for stopping a sandbox because its workspace is
 // full.
 func stopFull(why error, more string) verdict.Reason {

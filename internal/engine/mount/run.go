@@ -18,6 +18,8 @@ const maxChanges = 100
 type Baseline struct {
 	before *workspace.Snapshot
 	since  time.Time
+	// volumes is the usage of the volumes. It is not saved.
+	volumes []sandbox.WorkspaceUsage
 }
 
 // Save writes the baseline for [ReadBaseline].
@@ -95,13 +97,17 @@ func (m *Mount) End(ctx context.Context, r Run, b *Baseline) (*sandbox.Changes, 
 	m.note(&after.Usage)
 	err = m.overQuota(ctx, after.Usage, b.before.Usage)
 	if err != nil {
-		// This run gets the error. The watcher must not end the next run for
-		// the same usage.
-		m.mu.Lock()
-		m.blamed = &after.Usage
-		m.mu.Unlock()
+		m.blame(after.Usage)
 	}
 	return &c, err
+}
+
+// blame records that a run gets the error for this usage. The watcher must not end
+// the next run for it.
+func (m *Mount) blame(usage sandbox.WorkspaceUsage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blamed = &usage
 }
 
 // enter counts a run as in progress, until Leave.

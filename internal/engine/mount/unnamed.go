@@ -37,6 +37,9 @@ func (m *Mount) unnamed(ctx context.Context) sandbox.WorkspaceUsage {
 			return last
 		}
 		for _, f := range list {
+			if f.Dir != m.Path() {
+				continue // it is in another workspace of the sandbox
+			}
 			files[id{f.Device, f.Inode}] = f.Bytes
 		}
 	}

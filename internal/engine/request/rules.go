@@ -53,6 +53,9 @@ func (r *Rules) CheckCreate(req *sandbox.CreateRequest) (sandbox.Limits, error) 
 	if err := r.checkWorkspace(req.Workspace); err != nil {
 		return none, err
 	}
+	if err := r.checkVolumes(req); err != nil {
+		return none, err
+	}
 	if err := checkWritable(req.Writable); err != nil {
 		return none, err
 	}

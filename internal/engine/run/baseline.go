@@ -84,7 +84,7 @@ func (r *Run) resumeBaseline() {
 	b, err := r.keptBaseline()
 	if err != nil {
 		r.set.opts.Log.Warn("the earlier state of the workspace is not known", "run", r.rec.ID, "error", err)
-		if b, err = m.BaselineSince(r.ctx, r.rec.Started); err != nil {
+		if b, err = m.Main().BaselineSince(r.ctx, r.rec.Started); err != nil {
 			r.set.opts.Log.Error("look at workspace", "run", r.rec.ID, "error", err)
 			return
 		}

@@ -60,7 +60,7 @@ type SandboxOptions struct {
 	Image     string
 	Limits    sandbox.Limits
 	Guest     guestlink.Guest
-	Mount     *mount.Mount      // nil without a workspace
+	Mount     *mount.Held       // nil without a workspace
 	Copy      *mount.Copy       // nil unless the sandbox has a copy of the workspace
 	Traffic   *traffic.Recorder // nil without a network
 	Life      Life

@@ -121,6 +121,13 @@ func New(rec *message.Record, dir string, streams int) *specs.Spec {
 			Destination: sandbox.WorkDir, Type: "bind", Source: workspace, Options: []string{"rw", "nosuid", "nodev"},
 		})
 	}
+	for _, m := range rec.Spec.Mounts {
+		access := "rw"
+		if m.ReadOnly {
+			access = "ro"
+		}
+		mounts = append(mounts, specs.Mount{Destination: m.Path, Type: "bind", Source: m.Dir, Options: []string{access, "nosuid", "nodev"}})
+	}
 	if rec.UserIsRoot {
 		args = append(args, "--self", "--own", "/home/user")
 	} else {

@@ -31,8 +31,8 @@ type Request struct {
 	Root *ImageRoot `json:"root,omitempty"`
 	// FirstUser, for OpCreate and OpRestore, is the first of the box's users. If it is 0, the box has the
 	// supervisor's users; WhyHostUsers is then the reason, if root runs the server. If
-	// it is not 0 and the spec has a workspace, the last file is the workspace's
-	// tree.
+	// it is not 0 and the spec has a workspace, the last files are the trees of the
+	// workspace and of the mounts, in that order.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`
 	// Snapshot is the one that OpSnapshot makes, that OpCreateFrom uses, and that
@@ -98,6 +98,7 @@ type Reply struct {
 	Report    *Report          `json:"report,omitempty"`
 	Sentry    int              `json:"sentry,omitempty"` // process ID, for requests that need it
 	Workspace string           `json:"workspace,omitempty"`
+	Mounts    []string         `json:"mounts,omitempty"` // directories of the mounts that are writable
 	Incidents driver.Incidents `json:"incidents"`
 	Usage     *driver.Usage    `json:"usage,omitempty"` // nil if nothing counts it
 	Refs      []string         `json:"refs,omitempty"`

@@ -59,7 +59,7 @@ func Send(conn *net.UnixConn, req *Request, files ...*os.File) error {
 // of MaxRequest bytes, which the caller reuses. Otherwise these buffers would be
 // most of the supervisor's garbage.
 func Receive(conn *net.UnixConn, data []byte) (*Request, []*os.File, error) {
-	oob := make([]byte, unix.CmsgSpace(4*(2+MaxStreams)))
+	oob := make([]byte, unix.CmsgSpace(4*(2+MaxStreams+sandbox.MaxVolumes)))
 	n, oobn, _, _, err := conn.ReadMsgUnix(data, oob)
 	if err != nil {
 		return nil, nil, err

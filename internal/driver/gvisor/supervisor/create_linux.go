@@ -24,14 +24,19 @@ import (
 )
 
 // create makes a box as req asks. The guest's first connections are streams.
-// workspace, if not nil, is the tree of the spec's workspace, with translated user
-// numbers.
-func (s *supervisor) create(ctx context.Context, req *message.Request, streams []*os.File, workspace *rootfs.Tree) (err error) {
+// trees are those of the spec's workspace and mounts, with translated user numbers, or
+// nil.
+func (s *supervisor) create(ctx context.Context, req *message.Request, streams []*os.File, trees []*rootfs.Tree) (err error) {
 	spec, image := req.Spec, req.Root
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
 	if err := rootfs.CheckWorkspace(spec.Workspace); err != nil {
 		return err
+	}
+	for _, m := range spec.Mounts {
+		if err := rootfs.CheckWorkspace(m.Dir); err != nil {
+			return err
+		}
 	}
 	plan, err := newPlan(s.groups, spec)
 	if err != nil {
@@ -58,7 +63,7 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 		return err
 	}
 	err = s.launch(ctx, b, launchOrder{
-		image: image, workspace: workspace, streams: streams, secrets: spec.Secrets, preparing: preparing,
+		image: image, trees: trees, streams: streams, secrets: spec.Secrets, preparing: preparing,
 		begin: func(conf *config.Config, spec *specs.Spec) error {
 			return trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.kernel.Load().StartRoot(conf, spec) })
 		},
@@ -87,7 +92,8 @@ func (s *supervisor) newBox(req *message.Request) *box {
 // A launchOrder says how launch starts the processes of a box.
 type launchOrder struct {
 	image     *message.ImageRoot // nil for the image "host"
-	workspace *rootfs.Tree       // see openMounts
+	trees     []*rootfs.Tree     // see openMounts
+	workspace *rootfs.Tree       // in place of trees, for a box without mounts
 	streams   []*os.File         // for the guest
 	ended     []*os.File         // in place of the streams that a saved guest began with
 	secrets   []sandbox.Secret
@@ -107,7 +113,10 @@ func (s *supervisor) launch(ctx context.Context, b *box, o launchOrder) (err err
 		bundle.UseImage(&b.record, b.dir, spec, o.image)
 	}
 	s.filter.Give(spec)
-	mounts, err := s.openMounts(b, spec, o.image, o.workspace)
+	if o.workspace != nil {
+		o.trees = []*rootfs.Tree{o.workspace}
+	}
+	mounts, err := s.openMounts(b, spec, o.image, o.trees)
 	if err != nil {
 		return err
 	}

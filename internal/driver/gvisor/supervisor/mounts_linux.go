@@ -12,9 +12,10 @@ import (
 )
 
 // openMounts opens the files that a box sees: its root file system, then each mount
-// of the specification that is on the host. For the workspace it uses the given
-// tree, if there is one. The caller closes the files.
-func (s *supervisor) openMounts(b *box, spec *specs.Spec, image *message.ImageRoot, workspace *rootfs.Tree) (files []*os.File, err error) {
+// of the specification that is on the host. If the box has users of its own, trees
+// are those of its workspace and its mounts, in that order. The caller closes the
+// files.
+func (s *supervisor) openMounts(b *box, spec *specs.Spec, image *message.ImageRoot, trees []*rootfs.Tree) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			message.CloseAll(files)
@@ -50,14 +51,24 @@ func (s *supervisor) openMounts(b *box, spec *specs.Spec, image *message.ImageRo
 			return nil, err
 		}
 	}
+	ours := map[string]*rootfs.Tree{}
+	if b.record.FirstUser != 0 && b.record.Spec.Workspace != "" {
+		if want := 1 + len(b.record.Spec.Mounts); len(trees) != want {
+			return nil, sandbox.Errorf(sandbox.Internal, "%d trees came for %d directories", len(trees), want)
+		}
+		ours[sandbox.WorkDir] = trees[0]
+		for i, m := range b.record.Spec.Mounts {
+			ours[m.Path] = trees[i+1]
+		}
+	}
 	for i := range spec.Mounts {
 		if !specutils.HasMountConfig(spec.Mounts[i]) {
 			continue
 		}
 		var mount *rootfs.Tree
 		switch to := spec.Mounts[i].Destination; {
-		case b.record.FirstUser != 0 && to == sandbox.WorkDir:
-			mount, err = workspace, workspace.AddOptions(&spec.Mounts[i])
+		case ours[to] != nil:
+			mount, err = ours[to], ours[to].AddOptions(&spec.Mounts[i])
 		case to == rootfs.GuestDir:
 			makeGuest := s.hostGuest
 			if b.record.FirstUser != 0 {

@@ -132,7 +132,14 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 	case message.OpProbe:
 		return s.probe()
 	case message.OpCreate:
-		if len(files) < 2 || len(files) > message.MaxStreams+1 || req.Spec == nil || req.Spec.ID != req.Ref {
+		if req.Spec == nil || req.Spec.ID != req.Ref {
+			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
+		}
+		trees := 0
+		if req.FirstUser != 0 && req.Spec.Workspace != "" {
+			trees = 1 + len(req.Spec.Mounts)
+		}
+		if n := len(files) - trees; n < 1 || n > message.MaxStreams {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
 		if err := giveValues(req.Spec.Secrets, req.Secrets); err != nil {
@@ -141,11 +148,12 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		if req.FirstUser != 0 && req.FirstUser != s.firstUser {
 			return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes has other users for them than it was asked for")
 		}
-		if req.FirstUser == 0 || req.Spec.Workspace == "" {
-			return s.create(ctx, req, files, nil)
+		streams := files[:len(files)-trees]
+		var of []*rootfs.Tree
+		for _, f := range files[len(streams):] {
+			of = append(of, &rootfs.Tree{File: f})
 		}
-		last := len(files) - 1
-		return s.create(ctx, req, files[:last], &rootfs.Tree{File: files[last]})
+		return s.create(ctx, req, streams, of)
 	case message.OpCreateFrom:
 		return s.createFrom(ctx, req, files)
 	case message.OpSnapshots:
@@ -198,6 +206,11 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		rep.Usage, err = b.usage()
 	case message.OpUnnamed:
 		rep.Sentry, rep.Workspace = b.sentry(), b.record.Spec.Workspace
+		for _, m := range b.record.Spec.Mounts {
+			if !m.ReadOnly {
+				rep.Mounts = append(rep.Mounts, m.Dir)
+			}
+		}
 	case message.OpTraffic:
 		rep.Traffic, err = b.traffic(ctx, req.After)
 	case message.OpAuthority:
@@ -218,8 +231,14 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 			err = b.resume()
 		}
 	case message.OpSave:
+		if len(b.record.Spec.Mounts) > 0 {
+			return sandbox.Errorf(sandbox.Unsupported, "a sandbox with several workspaces cannot be saved on disk")
+		}
 		rep.Saved, err = s.saveBox(ctx, b, "")
 	case message.OpSnapshot:
+		if len(b.record.Spec.Mounts) > 0 {
+			return sandbox.Errorf(sandbox.Unsupported, "a sandbox with several workspaces has no snapshots")
+		}
 		rep.Snapshot, err = s.snapshot(ctx, b, req.Snapshot)
 	case message.OpRestore:
 		err = s.restore(ctx, b, req, files)

@@ -146,6 +146,10 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a sandbox with secrets is not made from a snapshot: its programs do not know the authority of its network"),
 			"make it with a network that has no secrets")
 	}
+	if len(spec.Mounts) > 0 {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a sandbox with several workspaces is not made from a snapshot"),
+			"make it with one workspace, or without a snapshot")
+	}
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
 	from, err := s.openSnapshot(req.Snapshot)
