@@ -115,10 +115,11 @@ var table = []row{
 	{"audited", "audit, engine, guestapi, sandbox"},
 	{"signin", "auth, fair, sandbox"},
 	{"hostfiles", "glob, safepath, sandbox"},
-	{"mcpserver", "ansi, auth, fair, language, mcpserver/advice, mcpserver/answer, mcpserver/approval, mcpserver/argument, mcpserver/client, mcpserver/complete, mcpserver/ledger, mcpserver/lost, mcpserver/notices, mcpserver/profile, mcpserver/prompts, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
+	{"mcpserver", "ansi, auth, fair, language, mcpserver/advice, mcpserver/answer, mcpserver/approval, mcpserver/argument, mcpserver/client, mcpserver/complete, mcpserver/ledger, mcpserver/lost, mcpserver/notices, mcpserver/profile, mcpserver/prompts, mcpserver/snapshots, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
 	{"mcpserver/argument", "sandbox"},
-	{"mcpserver/answer", "mcpserver/advice, sandbox"},
+	{"mcpserver/answer", "mcpserver/advice, mcpserver/argument, sandbox"},
 	{"mcpserver/client", "nothing"},
+	{"mcpserver/snapshots", "mcpserver/answer, mcpserver/argument, sandbox"},
 	{"mcpserver/complete", "auth, sandbox"},
 	{"mcpserver/lost", "auth, sandbox"},
 	{"mcpserver/advice", "sandbox"},
@@ -151,7 +152,8 @@ var table = []row{
 	{"cli/install", "app, cli/console, clientconfig, config, sandbox"},
 	{"cli/results", "sandbox"},
 	{"cli/screen", "sandbox"},
-	{"cli", "app, audit, bench, cli/advice, cli/console, cli/install, cli/results, cli/screen, config, language, operator, sandbox, trace, update, usage"},
+	{"cli/snapshots", "app, cli/console, control, sandbox"},
+	{"cli", "app, audit, bench, cli/advice, cli/console, cli/install, cli/results, cli/screen, cli/snapshots, config, language, operator, sandbox, trace, update, usage"},
 	{"arch", "nothing"},
 }
 
@@ -177,7 +179,7 @@ var outside = map[string][]string{
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},
 	"github.com/rogpeppe/go-internal":        {"cli/install", "tests"},
-	"github.com/spf13/cobra":                 {"cli", "cli/install"},
+	"github.com/spf13/cobra":                 {"cli", "cli/install", "cli/snapshots"},
 	"github.com/spf13/pflag":                 {"cli"}, // belongs to cobra
 	"github.com/mattn/go-sixel":              {"guest/picture"},
 	"github.com/tailscale/hujson":            {"clientconfig"},

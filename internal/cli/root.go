@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/cli/install"
+	"github.com/glovebox-dev/glovebox/internal/cli/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -67,9 +68,10 @@ leaves nothing behind.`,
 	f.Lookup("workspace-ttl").DefValue = ""
 
 	setup := install.Commands{Streams: p.Streams, Load: p.load, Options: p.options, ConfigFlag: func() string { return p.flags.config }}
+	states := snapshots.Commands{Streams: p.Streams, With: p.with, AddJSON: p.addJSON, JSON: func() bool { return p.flags.json }}
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
-		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.hibernateCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(), p.diffCommand(),
+		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.hibernateCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(), p.diffCommand(), states.Snapshot(), states.Fork(), states.Rollback(),
 		p.mcpCommand(), p.serveCommand(), p.openCommand(), p.tokenCommand(), p.usageCommand(), p.limitCommand(), p.groupCommand(), p.auditCommand(),
 		p.doctorCommand(), p.benchCommand(), setup.Install(), setup.Uninstall(), p.updateCommand(), p.versionCommand(),
 		p.configCommand(),

@@ -541,6 +541,17 @@ func (p *program) open(ctx context.Context, adjust func(*app.Options)) (*app.Sys
 	return app.Open(ctx, opts)
 }
 
+// with calls f with a system for commands that only look, or ask the process that holds
+// a sandbox.
+func (p *program) with(ctx context.Context, f func(*app.System) error) (err error) {
+	sys, err := p.open(ctx, looks)
+	if err != nil {
+		return err
+	}
+	defer p.close(ctx, sys, &err)
+	return f(sys)
+}
+
 func (p *program) options(c config.Config) app.Options {
 	return app.Options{Config: c, Log: p.logger(c), Version: Version(), Getenv: p.Getenv, TestDrivers: p.testDrivers, TestAuto: p.testAuto}
 }

@@ -34,6 +34,9 @@ type Engine interface {
 	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
+	TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
+	Rollback(ctx context.Context, p sandbox.Principal, id, ref string, endRuns bool) (sandbox.Snapshot, error)
+	Fork(ctx context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 }
 
 // maxMessage bounds a request's body and an error, in bytes; the longest is a
@@ -80,6 +83,7 @@ func Serve(path string, engine Engine) (*Server, error) {
 	mux.HandleFunc("POST /sandboxes/{id}/ports/{port}", s.port)
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.network)
 	mux.HandleFunc("PUT /sandboxes/{id}/hibernation", s.hibernate)
+	mux.HandleFunc("POST /sandboxes/{id}/snapshot", s.snapshot)
 	mux.HandleFunc("POST /dashboard/links", s.link)
 	mux.HandleFunc("POST /runs", s.run)
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: answerTime}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -132,5 +134,55 @@ func TestControl(t *testing.T) {
 	}
 	if _, err := c.DialPort(t.Context(), box, 8000); !errors.Is(err, sandbox.Unavailable) {
 		t.Errorf("with nobody there: %v", err)
+	}
+}
+
+func (s scripted) TakeSnapshot(_ context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error) {
+	if name == "refused" {
+		return sandbox.Snapshot{}, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "a run goes on"), "wait for it")
+	}
+	return sandbox.Snapshot{ID: "snap_" + string(p), Sandbox: id, Name: name}, nil
+}
+
+func (s scripted) Rollback(_ context.Context, _ sandbox.Principal, id, ref string, endRuns bool) (sandbox.Snapshot, error) {
+	return sandbox.Snapshot{ID: ref, Sandbox: id, Name: strconv.FormatBool(endRuns)}, nil
+}
+
+func (s scripted) Fork(_ context.Context, _ sandbox.Principal, id string, r sandbox.ForkRequest) ([]sandbox.Fork, error) {
+	forks := make([]sandbox.Fork, r.Count)
+	for i := range forks {
+		forks[i].Sandbox.ID = id + strconv.Itoa(i)
+	}
+	forks[r.Count-1] = sandbox.Fork{Err: sandbox.Errorf(sandbox.Exhausted, "it is full")}
+	return forks, nil
+}
+
+// TestSnapshot does each action over the socket.
+func TestSnapshot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	s, err := Serve(path, scripted{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c := Client{Path: path}
+	for _, tt := range []struct {
+		req  SnapshotRequest
+		want SnapshotAnswer
+	}{
+		{SnapshotRequest{Action: SnapshotTake, Name: "n"}, SnapshotAnswer{Snapshot: sandbox.Snapshot{ID: "snap_alice", Sandbox: box, Name: "n"}}},
+		{SnapshotRequest{Action: SnapshotRollback, Ref: "r", End: true}, SnapshotAnswer{Snapshot: sandbox.Snapshot{ID: "r", Sandbox: box, Name: "true"}}},
+		{SnapshotRequest{Action: SnapshotFork, Fork: sandbox.ForkRequest{Count: 3}}, SnapshotAnswer{Copies: []string{box + "0", box + "1"}, Problems: []string{"it is full"}}},
+	} {
+		got, err := c.Snapshot(t.Context(), box, tt.req)
+		if err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %+v, %v; want %+v", tt.req.Action, got, err, tt.want)
+		}
+	}
+	if _, err := c.Snapshot(t.Context(), box, SnapshotRequest{Action: SnapshotTake, Name: "refused"}); sandbox.KindOf(err) != sandbox.Conflict || sandbox.HintOf(err) != "wait for it" {
+		t.Errorf("a refusal is %v", err)
+	}
+	if _, err := c.Snapshot(t.Context(), box, SnapshotRequest{Action: "other"}); sandbox.KindOf(err) != sandbox.Invalid {
+		t.Errorf("another action is %v", err)
 	}
 }

@@ -21,14 +21,14 @@ func (s *Server) createSandbox() tool {
 		Env       map[string]string `json:"env,omitempty"`
 		Workspace string            `json:"workspace,omitempty" jsonschema:"name of the files to keep at /data"`
 		Network   sandbox.Network   `json:"network,omitempty" jsonschema:"none, internet, or hosts like pypi.org:443,*.example.com"`
-		Idle      int64             `json:"idle_seconds,omitempty" jsonschema:"stop after this long without a run; default 600"`
+		Idle      int64             `json:"idle_seconds,omitempty" jsonschema:"stop when unused this long; default 600"`
 		Lifetime  int64             `json:"lifetime_seconds,omitempty" jsonschema:"default 86400"`
 	}
 	return takes(tool{
 		name:  "create_sandbox",
 		title: "Create a sandbox",
-		description: "Make a sandbox with limits or a name of your choice; otherwise run_code and run_command make one. " +
-			"Returns its sandbox_id and a receipt: how each limit is enforced.",
+		description: "Make a sandbox with limits of your choice; otherwise run_code makes one. " +
+			"Returns its sandbox_id and a receipt: how limits are enforced.",
 		output: sandboxOutput,
 		scope:  auth.ScopeRun,
 	}, limits{

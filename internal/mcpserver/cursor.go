@@ -3,28 +3,13 @@ package mcpserver
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/argument"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// parseCursor reads the argument after.
-func parseCursor(text string) (answer.Cursor, error) {
-	first, second, ok := strings.Cut(text, ",")
-	stdout, err := strconv.ParseUint(first, 10, 63)
-	stderr, stderrErr := strconv.ParseUint(second, 10, 63)
-	if !ok || err != nil || stderrErr != nil {
-		return answer.Cursor{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "after: %s is not a cursor", argument.Show(text)),
-			"give the cursor of a result of this run, as it is")
-	}
-	return answer.Cursor{Stdout: int64(stdout), Stderr: int64(stderr)}, nil
-}
 
 // showAfter renders a run with the output that follows a cursor, up to limit bytes
 // of the streams. Each stream gets half of the limit, and stdout what stderr leaves.

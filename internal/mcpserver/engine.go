@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -91,6 +92,8 @@ type Engine interface {
 	Diff(ctx context.Context, p sandbox.Principal, id string, r sandbox.DiffRequest) (sandbox.Diff, error)
 	// GlobFiles lists the files that match a glob; depth 0 is every level.
 	GlobFiles(ctx context.Context, p sandbox.Principal, id, path, glob string, depth int) (sandbox.Listing, error)
+
+	snapshots.Engine
 
 	// Workspaces lists the workspaces with their last measured sizes, and
 	// Workspace measures one now. DeleteWorkspace fails with [sandbox.Conflict]

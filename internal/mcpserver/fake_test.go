@@ -38,8 +38,9 @@ type fakeEngine struct {
 	requests  []sandbox.RunRequest
 	keyed     map[string]keyedRun // by principal and hash of the key
 	creates   []sandbox.CreateRequest
-	stops     int          // calls of StopRun that stopped something
-	waiting   atomic.Int64 // calls of Wait in progress
+	snapshots []sandbox.Snapshot // the newest first
+	stops     int                // calls of StopRun that stopped something
+	waiting   atomic.Int64       // calls of Wait in progress
 	wg        sync.WaitGroup
 }
 

@@ -20,7 +20,7 @@ func (s *Server) getRun() tool {
 		Stream sandbox.StreamName `json:"stream,omitempty" jsonschema:"page through this one"`
 		Offset *int64             `json:"offset,omitempty" jsonschema:"in bytes"`
 		Limit  int64              `json:"limit,omitempty" jsonschema:"bytes; default 8192"`
-		After  string             `json:"after,omitempty" jsonschema:"cursor of an earlier result: show what follows"`
+		After  string             `json:"after,omitempty" jsonschema:"cursor of a result: show what follows"`
 		Grep   string             `json:"grep,omitempty" jsonschema:"show only matching lines; RE2"`
 	}
 	return takes(tool{
@@ -55,7 +55,7 @@ func (s *Server) getRun() tool {
 		var at answer.Cursor
 		if in.After != "" {
 			var err error
-			if at, err = parseCursor(in.After); err != nil {
+			if at, err = answer.ParseCursor(in.After); err != nil {
 				return nil, err
 			}
 			if in.Stream != "" || in.Offset != nil || lines != nil {

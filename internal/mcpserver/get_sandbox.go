@@ -21,7 +21,7 @@ func (s *Server) getSandbox() tool {
 	return takes(tool{
 		name:        "get_sandbox",
 		title:       "Look at a sandbox",
-		description: "Returns a sandbox's state, services, contexts, last runs, limits, when it stops and its receipt.",
+		description: "Returns a sandbox's state, services, contexts, last runs, limits, end and receipt.",
 		output:      sandboxOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,

@@ -24,7 +24,7 @@ func grown(ctx context.Context, p sandbox.Principal, res any) error {
 	case *mcp.CallToolResult:
 		for _, c := range res.Content {
 			if text, ok := c.(*mcp.TextContent); ok {
-				growth += textCopies * jsonGrowth(text.Text)
+				growth += textCopies * ledger.JSONGrowth(text.Text)
 			}
 		}
 		if data, ok := res.StructuredContent.(json.RawMessage); ok {
@@ -32,7 +32,7 @@ func grown(ctx context.Context, p sandbox.Principal, res any) error {
 		}
 	case []*mcp.ResourceContents:
 		for _, c := range res {
-			growth += textCopies * jsonGrowth(c.Text)
+			growth += textCopies * ledger.JSONGrowth(c.Text)
 		}
 	}
 	if growth < grownLeast {
@@ -49,16 +49,3 @@ const (
 	structuredCopies = 3
 	grownLeast       = 64 << 10
 )
-
-// jsonGrowth returns the number of additional bytes that a text needs as JSON.
-func jsonGrowth(text string) (n int64) {
-	for i := range len(text) {
-		switch b := text[i]; {
-		case b == '"' || b == '\\' || b == '\n' || b == '\r' || b == '\t':
-			n++
-		case b < ' ' || b == '<' || b == '>' || b == '&' || b == 0x7f:
-			n += 5
-		}
-	}
-	return n
-}

@@ -14,13 +14,13 @@ func (s *Server) installPackages() tool {
 		Packages  []string        `json:"packages" jsonschema:"like numpy==2.1"`
 		Language  string          `json:"language,omitempty" jsonschema:"python (default), javascript, or apt"`
 		SandboxID string          `json:"sandbox_id,omitempty" jsonschema:"default: a new one, kept while in use"`
-		Wait      *int            `json:"wait_seconds,omitempty" jsonschema:"return after this long with what there is; the run goes on and takes send_input"`
+		Wait      *int            `json:"wait_seconds,omitempty" jsonschema:"return after this long; the run goes on, and takes send_input"`
 		Network   sandbox.Network `json:"network,omitempty" jsonschema:"none, internet, or hosts like pypi.org:443,*.example.com"`
 	}
 	return takes(tool{
 		name:        "install_packages",
 		title:       "Install packages",
-		description: "Install packages for the sandbox's programs. Returns a run that lists what was installed.",
+		description: "Install packages. Returns a run that lists what was installed.",
 		output:      runOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,

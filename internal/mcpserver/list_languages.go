@@ -24,7 +24,7 @@ func (s *Server) listLanguages() tool {
 	return takes(tool{
 		name:        "list_languages",
 		title:       "List languages",
-		description: "Returns the languages that a sandbox has, their versions and notable packages.",
+		description: "Returns a sandbox's languages, versions and notable packages.",
 		scope:       auth.ScopeRun,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		if err := onlyNew(in.SandboxID, in.Image, ""); err != nil {

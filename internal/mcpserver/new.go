@@ -101,7 +101,7 @@ func (s *Server) tools() []tool {
 	all := []tool{
 		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
 		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.setNetwork(), s.stopSandbox(),
-		s.writeFile(), s.editFile(), s.readFile(), s.listFiles(), s.searchFiles(), s.getChanges(),
+		s.writeFile(), s.editFile(), s.readFile(), s.listFiles(), s.searchFiles(), s.getChanges(), s.snapshot(),
 		s.installPackages(), s.listLanguages(),
 		s.listWorkspaces(), s.deleteWorkspace(),
 	}

@@ -14,7 +14,7 @@ func (s *Server) runCode() tool {
 	type arguments struct {
 		Code      string  `json:"code"`
 		Language  *string `json:"language,omitempty" jsonschema:"default python"`
-		Context   *string `json:"context,omitempty" jsonschema:"the interpreter to run in, which keeps variables; default \"default\""`
+		Context   *string `json:"context,omitempty" jsonschema:"interpreter that keeps variables; default \"default\""`
 		Stateless bool    `json:"stateless,omitempty" jsonschema:"run as a program of its own"`
 		Restart   bool    `json:"restart,omitempty" jsonschema:"start the context fresh"`
 		runArgs

@@ -30,11 +30,11 @@ func (s *Server) runCommand() tool {
 		Dir     string   `json:"cwd,omitempty" jsonschema:"default /data"`
 		Stdin   *string  `json:"stdin,omitempty"`
 		Root    bool     `json:"root,omitempty" jsonschema:"run as root of the sandbox"`
-		Service bool     `json:"service,omitempty" jsonschema:"for servers and workers: runs as long as the sandbox; returns once ready"`
+		Service bool     `json:"service,omitempty" jsonschema:"for servers: runs as long as the sandbox; returns once ready"`
 		Name    string   `json:"name,omitempty" jsonschema:"of the service"`
 		Restart string   `json:"restart,omitempty"`
-		Ready   string   `json:"ready,omitempty" jsonschema:"port:8000, output:REGEX or command:CMD; timeout_seconds is for this"`
-		Wake    string   `json:"wake,omitempty" jsonschema:"the service is paused while unused; requests to its ports wake it"`
+		Ready   string   `json:"ready,omitempty" jsonschema:"port:8000, output:REGEX or command:CMD; within timeout_seconds"`
+		Wake    string   `json:"wake,omitempty" jsonschema:"pause the service while unused; requests to its ports wake it"`
 		runArgs
 	}
 	commandLimits := maps.Clone(runLimits)

@@ -25,7 +25,7 @@ func (s *Server) sendInput() tool {
 	return takes(tool{
 		name:        "send_input",
 		title:       "Send input to a run",
-		description: "Write to the standard input of a run started with wait_seconds. get_run shows what it answers.",
+		description: "Write to the stdin of a run started with wait_seconds. get_run shows the answer.",
 		scope:       auth.ScopeRun,
 		open:        true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

@@ -41,6 +41,7 @@ func TestOthersDoNotExist(t *testing.T) {
 		"edit_file":        {"sandbox_id": r.SandboxID, "path": "/data/f", "old_string": "secret", "new_string": "x"},
 		"search_files":     {"sandbox_id": r.SandboxID, "pattern": "secret"},
 		"get_changes":      {"sandbox_id": r.SandboxID},
+		"snapshot":         {"action": "take", "sandbox_id": r.SandboxID},
 		"install_packages": {"sandbox_id": r.SandboxID, "packages": []string{"x"}},
 		"list_languages":   {"sandbox_id": r.SandboxID},
 		"create_sandbox":   nil, // names nothing

@@ -280,7 +280,7 @@ func TestShutdownIsBounded(t *testing.T) {
 // TestGrownAnswers has answers of text that JSON makes longer hold more.
 func TestGrownAnswers(t *testing.T) {
 	for text, growth := range map[string]int64{"plain text": 0, "a\nb\"\\\t": 4, "<b>&\x00": 20, "ä€": 0} {
-		if got := jsonGrowth(text); got != growth {
+		if got := ledger.JSONGrowth(text); got != growth {
 			t.Errorf("%q grows by %d bytes, want %d", text, got, growth)
 		}
 	}

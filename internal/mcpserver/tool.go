@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/approval"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
@@ -74,17 +75,6 @@ func clientOf(info *mcp.Implementation) client.Client {
 // results.
 const firstLinks = "2025-06-18"
 
-// withoutLinks replaces the links of a result by texts. A client of an older version
-// may refuse a whole result with a link: SDKs of that time know no such content. Some
-// clients of later versions fail as well.
-func withoutLinks(res *mcp.CallToolResult) {
-	for i, c := range res.Content {
-		if link, ok := c.(*mcp.ResourceLink); ok {
-			res.Content[i] = &mcp.TextContent{Text: link.Name + ": " + link.URI}
-		}
-	}
-}
-
 // shaped returns a result in the form that a client passes on to its model. version is
 // the version of the protocol that the client speaks.
 func shaped(res *mcp.CallToolResult, to client.Client, version string) *mcp.CallToolResult {
@@ -92,7 +82,7 @@ func shaped(res *mcp.CallToolResult, to client.Client, version string) *mcp.Call
 		return nil
 	}
 	if version < firstLinks || to.LinksAsText {
-		withoutLinks(res)
+		answer.WithoutLinks(res)
 	}
 	if to.TextOnly {
 		res.StructuredContent = nil

@@ -472,7 +472,7 @@ func TestAnnotations(t *testing.T) {
 	want := map[string]string{
 		"run_code": changes, "run_command": changes, "get_run": readOnly, "stop_run": changes, "send_input": changes,
 		"create_sandbox": changes, "get_sandbox": readOnly, "list_sandboxes": readOnly, "set_network": destructive, "stop_sandbox": destructive,
-		"write_file": changes, "edit_file": changes, "read_file": readOnly, "list_files": readOnly, "search_files": readOnly, "get_changes": readOnly,
+		"write_file": changes, "edit_file": changes, "read_file": readOnly, "list_files": readOnly, "search_files": readOnly, "get_changes": readOnly, "snapshot": destructive,
 		"install_packages": changes, "list_languages": changes,
 		"list_workspaces": readOnly, "delete_workspace": destructive,
 		"file_url": changes, "preview_url": changes, "copy_in": changes, "copy_out": destructive,

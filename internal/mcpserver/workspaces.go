@@ -23,7 +23,7 @@ func (s *Server) listWorkspaces() tool {
 	return takes(tool{
 		name:        "list_workspaces",
 		title:       "List workspaces",
-		description: "Returns your workspaces, their sizes when last used, and their quota.",
+		description: "Returns your workspaces, with sizes and quota.",
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

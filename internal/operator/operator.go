@@ -19,6 +19,7 @@ type Engine interface {
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
 	Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error)
 	Services(ctx context.Context, p sandbox.Principal, sandboxID string) ([]sandbox.Run, error)
+	RemoveSnapshot(ctx context.Context, p sandbox.Principal, ref string) error
 	Sweep(ctx context.Context) error
 }
 

@@ -161,3 +161,23 @@ func (emptyEngine) Workspace(_ context.Context, _ sandbox.Principal, name string
 func (emptyEngine) DeleteWorkspace(_ context.Context, _ sandbox.Principal, name string) error {
 	return none("workspace", name)
 }
+
+func (emptyEngine) TakeSnapshot(_ context.Context, _ sandbox.Principal, id, _ string) (sandbox.Snapshot, error) {
+	return sandbox.Snapshot{}, none("sandbox", id)
+}
+
+func (emptyEngine) Snapshots(context.Context, sandbox.Principal, sandbox.SnapshotFilter) ([]sandbox.Snapshot, error) {
+	return nil, nil
+}
+
+func (emptyEngine) RemoveSnapshot(_ context.Context, _ sandbox.Principal, ref string) error {
+	return none("snapshot", ref)
+}
+
+func (emptyEngine) Rollback(_ context.Context, _ sandbox.Principal, id, _ string, _ bool) (sandbox.Snapshot, error) {
+	return sandbox.Snapshot{}, none("sandbox", id)
+}
+
+func (emptyEngine) Fork(_ context.Context, _ sandbox.Principal, id string, _ sandbox.ForkRequest) ([]sandbox.Fork, error) {
+	return nil, none("sandbox", id)
+}

@@ -238,6 +238,9 @@ func TestDriver(t *testing.T) { drivertest.Run(t, harness) }
 // noVolumes is an engine whose volumes no request of the suite uses.
 type noVolumes struct{ *engine.Engine }
 
+// Labels says that no sandbox has public ports.
+func (noVolumes) Labels(context.Context, string) (map[string]string, error) { return nil, nil }
+
 func (noVolumes) Volume(context.Context, string) (e2bapi.Volume, error) {
 	return nil, sandbox.Errorf(sandbox.Unsupported, "there are no volumes")
 }

@@ -2,7 +2,10 @@ package answer
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/argument"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -25,4 +28,16 @@ func (r *Run) goOn(o sandbox.Output) {
 	} else {
 		r.NextStep = fmt.Sprintf("get_run with its run_id and after=%q goes on where the output was cut, and with grep searches all of it.", r.Cursor)
 	}
+}
+
+// ParseCursor reads the text of a Cursor that a caller gives.
+func ParseCursor(text string) (Cursor, error) {
+	first, second, ok := strings.Cut(text, ",")
+	stdout, err := strconv.ParseUint(first, 10, 63)
+	stderr, stderrErr := strconv.ParseUint(second, 10, 63)
+	if !ok || err != nil || stderrErr != nil {
+		return Cursor{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "after: %s is not a cursor", argument.Show(text)),
+			"give the cursor of a result of this run, as it is")
+	}
+	return Cursor{Stdout: int64(stdout), Stderr: int64(stderr)}, nil
 }
