@@ -35,8 +35,10 @@ type box struct {
 	// guest takes own.
 	spare []net.Conn
 	own   net.Conn
-	// streams are all open connections to the guest.
+	// streams are all open connections to the guest. While the box is saved, it gets no
+	// further ones: still is set.
 	streams map[*stream]bool
+	still   bool
 }
 
 // A turn is a lock whose waiters obey a context: a guest that answers late must

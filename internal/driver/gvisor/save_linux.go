@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,8 +29,14 @@ func (b *box) open(near *os.File) (net.Conn, error) {
 	}
 	s := &stream{conn.(*net.UnixConn), b}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.streams[s] = true
+	still := b.still
+	if !still {
+		b.streams[s] = true
+	}
+	b.mu.Unlock()
+	if still { // it was dialled before the box stood still
+		return nil, errors.Join(sandbox.Errorf(sandbox.Conflict, "the sandbox is being saved"), s.UnixConn.Close())
+	}
 	return s, nil
 }
 
@@ -41,19 +48,22 @@ func (s *stream) Close() error {
 	return s.UnixConn.Close()
 }
 
-// closeStreams closes all connections to the guest.
+// closeStreams closes all connections to the guest, and lets no new ones be until
+// allowStreams.
 func (b *box) closeStreams() {
 	b.mu.Lock()
 	var open []*stream
 	for s := range b.streams {
 		open = append(open, s)
 	}
-	b.spare, b.own = nil, nil
+	b.spare, b.own, b.still = nil, nil, true
 	b.mu.Unlock()
 	for _, s := range open {
 		s.Close()
 	}
 }
+
+func (b *box) allowStreams() { b.mu.Lock(); defer b.mu.Unlock(); b.still = false }
 
 // Save implements [driver.Saver].
 func (b *box) Save(ctx context.Context) (driver.Saved, error) {
@@ -62,6 +72,7 @@ func (b *box) Save(ctx context.Context) (driver.Saved, error) {
 	}
 	defer b.asleep.end()
 	b.closeStreams()
+	defer b.allowStreams()
 	rep, err := b.via().call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref})
 	if err != nil {
 		return driver.Saved{}, sandbox.Wrap(err, "save box", b.ref)

@@ -17,7 +17,8 @@ func (b *box) Snapshot(ctx context.Context, id string) (driver.Snapshot, error) 
 	}
 	defer b.asleep.end()
 	b.closeStreams()
-	rep, err := b.client.call(ctx, &message.Request{Op: message.OpSnapshot, Ref: b.ref, Snapshot: id})
+	defer b.allowStreams()
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpSnapshot, Ref: b.ref, Snapshot: id})
 	if err != nil {
 		return driver.Snapshot{}, sandbox.Wrap(err, "take snapshot of box", b.ref)
 	}
@@ -36,12 +37,13 @@ func (b *box) Rollback(ctx context.Context, id string) error {
 
 func (b *box) rollback(ctx context.Context, id string) (err error) {
 	b.closeStreams()
-	if _, err := b.client.call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref}); err != nil {
+	defer b.allowStreams()
+	if _, err := b.via().call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref}); err != nil {
 		return err
 	}
 	// From here on the box must not stay saved, also if the caller leaves.
 	after := context.WithoutCancel(ctx)
-	rep, err := b.client.call(after, &message.Request{Op: message.OpResume, Ref: b.ref})
+	rep, err := b.via().call(after, &message.Request{Op: message.OpResume, Ref: b.ref})
 	if err != nil {
 		return err
 	}
@@ -54,6 +56,7 @@ func (b *box) rollback(ctx context.Context, id string) (err error) {
 		}
 		return errors.Join(err, b.restore(after, rep.Order, ""))
 	}
+	b.allowStreams()
 	return b.cloned(after)
 }
 
