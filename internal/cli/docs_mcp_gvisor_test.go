@@ -50,7 +50,7 @@ var (
 		found *regexp.Regexp
 		shown string
 	}{
-		{regexp.MustCompile(`(sbx_?|run_|ctx_)[a-z0-9]{26}`), "$1…"},
+		{regexp.MustCompile(`(sbx_?|run_|ctx_|snap_)[a-z0-9]{26}`), "$1…"},
 		{regexp.MustCompile(`\b\d+ ms\b`), "… ms"},
 		{regexp.MustCompile(`(\.localhost):\d+/\S*`), "$1:…"},
 		{regexp.MustCompile(`\b20\d\d-\d\d-\d\dT[0-9:.]+Z`), "20…Z"},

@@ -70,6 +70,23 @@ func testE2BSDKs(t *testing.T, binary string, env []string) {
 	}
 }
 
+// TestE2BSnapshots has E2B's SDK take snapshots, make sandboxes of them, and fork.
+func TestE2BSnapshots(t *testing.T) {
+	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
+	if binary == "" {
+		binary = build(t)
+	}
+	needGvisor(t, binary)
+	env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=")
+	want := 2
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		env, want = append(env, "E2B_TEST_CONTEXTS=no"), 1
+	}
+	if passed, out := testE2BClients(t, "e2b-sdk", "node", "@e2b/code-interpreter", binary, env, "snapshots.test.mjs"); passed != want {
+		t.Errorf("%d tests passed, and %d should:\n%s", passed, want, out)
+	}
+}
+
 // TestE2BTemplates has E2B's SDK build templates, and make sandboxes of them.
 func TestE2BTemplates(t *testing.T) {
 	binary := os.Getenv("GLOVEBOX_TEST_BINARY")

@@ -225,9 +225,11 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
     await assert.rejects(e2b.Sandbox.create({ network: { denyOut: ['example.com'] } }), message(400)) // as at E2B
     const sandbox = await e2b.Sandbox.create()
     try {
-      await assert.rejects(sandbox.fork(), message(501))
-      await assert.rejects(sandbox.createSnapshot(), message(501))
-      await assert.rejects(sandbox.listSnapshots().nextItems(), message(501))
+      if (!pauses) { // else see snapshots.test.mjs
+        await assert.rejects(sandbox.fork(), message(501))
+        await assert.rejects(sandbox.createSnapshot(), message(501))
+      }
+      assert.deepEqual(await sandbox.listSnapshots().nextItems(), [])
       // The SDK asks for the removal of a template, of which there is none.
       if (buildsTemplates) assert.equal(await e2b.Sandbox.deleteSnapshot('x'), false)
       else await assert.rejects(e2b.Sandbox.deleteSnapshot('x'), message(501))
