@@ -123,7 +123,9 @@ func TestFork(t *testing.T) {
 
 func TestSnapshots(t *testing.T) {
 	e, _, srv := newTest(t)
-	id := e.add("alice", func(sb *sandbox.Sandbox) { sb.Labels = map[string]string{labelUser: "root", labelTemplate: "old", "a": "b"} })
+	id := e.add("alice", func(sb *sandbox.Sandbox) {
+		sb.Labels = map[string]string{labelUser: "root", labelTemplate: "old", "a": "b"}
+	})
 	ask := func(method, path, body string, want int) (string, string) {
 		t.Helper()
 		status, h, got := do(t, method, srv.URL+path, body, "X-API-KEY", "alice")

@@ -41,7 +41,7 @@ type Snapshot struct {
 	Image           string
 	Workspace       string // of the sandbox, or ""
 	Labels          map[string]string
-	Bytes           int64  // on the disk
+	Bytes           int64 // on the disk
 	Created         time.Time
 	// Expires is when it is removed at the latest; zero is never.
 	Expires time.Time
