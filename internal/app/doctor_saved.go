@@ -19,17 +19,15 @@ func (s *System) checkSaved(ctx context.Context) []Check {
 	if err != nil {
 		return []Check{failed(c.Name, err)}
 	}
-	var kept []driver.Build
-	if k, ok := s.choice.Driver.(driver.BuildKeeper); ok {
-		if kept, err = k.Builds(); err != nil {
-			return []Check{failed(c.Name, err)}
-		}
+	kept, err := s.keptBuilds()
+	if err != nil {
+		return []Check{failed(c.Name, err)}
 	}
 	if len(states) == 0 && len(kept) == 0 {
 		return nil
 	}
 	var count int
-	var bytes, program int64
+	var bytes int64
 	var oldest time.Time
 	var of, missing []string
 	for _, st := range states {
@@ -43,18 +41,37 @@ func (s *System) checkSaved(ctx context.Context) []Check {
 			missing = append(missing, build)
 		}
 	}
-	for _, b := range kept {
-		program += b.Bytes
-	}
 	c.Detail = fmt.Sprintf("%d on disk with %s", count, sandbox.FormatBytes(bytes))
 	if count > 0 {
 		c.Detail += fmt.Sprintf(", the oldest for %v: %s", time.Since(oldest).Round(time.Minute), strings.Join(of, ", "))
 	}
-	c.Detail += fmt.Sprintf("; %d kept builds with %s", len(kept), sandbox.FormatBytes(program))
+	c.Detail += fmt.Sprintf("; %d kept builds with %s", len(kept), sandbox.FormatBytes(sizeOf(kept)))
 	if len(missing) > 0 {
 		c.Status = CheckWarning
 		c.Detail += "; these are not kept, so their sandboxes may not wake: " + strings.Join(missing, ", ")
 		c.Fix = "run the build that saved them, which can wake them, or stop them"
 	}
 	return []Check{c}
+}
+
+// keptBuilds returns the builds that the driver keeps for saved sandboxes.
+func (s *System) keptBuilds() ([]driver.Build, error) {
+	k, ok := s.choice.Driver.(driver.BuildKeeper)
+	if !ok {
+		return nil, nil
+	}
+	return k.Builds()
+}
+
+// keptBytes returns their size.
+func (s *System) keptBytes() (int64, error) {
+	kept, err := s.keptBuilds()
+	return sizeOf(kept), err
+}
+
+func sizeOf(builds []driver.Build) (sum int64) {
+	for _, b := range builds {
+		sum += b.Bytes
+	}
+	return sum
 }

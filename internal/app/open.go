@@ -121,6 +121,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Hibernation: hibernation.Settings{
 			Disk:  c.Sandbox.Hibernate == config.HibernateDisk,
 			After: time.Duration(c.Sandbox.HibernateAfter), Keep: time.Duration(c.Sandbox.HibernateKeep), Space: int64(c.Sandbox.HibernateSpace),
+			Kept: s.keptBytes,
 		},
 		Containers:     c.Sandbox.Containers,
 		Workspaces:     s.workspaces,

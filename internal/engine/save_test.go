@@ -302,7 +302,7 @@ func TestSharedFailure(t *testing.T) {
 func TestHibernateSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		e := openWorld(t, w, t.TempDir(), saving(w, hibernation.Settings{Space: 15}))
+		e := openWorld(t, w, t.TempDir(), saving(w, hibernation.Settings{Space: 25, Kept: func() (int64, error) { return 5, nil }}))
 		var list []sandbox.Sandbox
 		for range 3 {
 			s := e.mustCreate(t, sandbox.CreateRequest{})
@@ -312,7 +312,7 @@ func TestHibernateSpace(t *testing.T) {
 			time.Sleep(time.Second)
 			list = append(list, e.mustGet(t, s.ID))
 		}
-		if list[1].Hibernation.Bytes != 10 || list[2].Hibernation.Bytes != 0 || !strings.Contains(list[2].Hibernation.Error, "15 B") {
+		if list[1].Hibernation.Bytes != 10 || list[2].Hibernation.Bytes != 0 || !strings.Contains(list[2].Hibernation.Error, "25 B") {
 			t.Errorf("the second: %+v, the third: %+v", list[1].Hibernation, list[2].Hibernation)
 		}
 		if list[2].State != sandbox.Hibernated || !w.box("box-"+list[2].ID).isPaused() {

@@ -30,6 +30,9 @@ type Settings struct {
 	// Space is how many bytes of saved states there are before no more sandboxes are
 	// saved; zero is no limit.
 	Space int64
+	// Kept returns the bytes of what saved states need besides, which count too; nil is
+	// none.
+	Kept func() (int64, error)
 }
 
 // Records keeps the records of saved states.
@@ -110,6 +113,13 @@ func (k *Keeper) save(ctx context.Context, b Box) (driver.Saved, error) {
 		total, err := k.Total(ctx)
 		if err != nil {
 			return driver.Saved{}, err
+		}
+		if k.Kept != nil {
+			kept, err := k.Kept()
+			if err != nil {
+				return driver.Saved{}, err
+			}
+			total.Bytes += kept
 		}
 		if total.Bytes >= k.Space {
 			return driver.Saved{}, sandbox.WithHint(
