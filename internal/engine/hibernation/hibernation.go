@@ -154,7 +154,7 @@ func (k *Keeper) Wake(ctx context.Context, b Box) error {
 
 // failed notes why a sandbox could not be saved or woken.
 func (k *Keeper) failed(ctx context.Context, b Box, what string, err error) {
-	k.Log.Warn(what, "sandbox", b.ID, "error", err)
+	k.Log.Warn("saving or waking a sandbox failed", "step", what, "sandbox", b.ID, "error", err)
 	b.Hibernation.Error, b.Hibernation.Failed = err.Error(), k.Now()
 	k.record(context.WithoutCancel(ctx), b)
 }
