@@ -48,9 +48,14 @@ func portClosed(t target) error {
 	return &portError{SandboxID: shortID(t.id), Message: "The sandbox is running but port is not open", Port: t.port, Code: http.StatusBadGateway}
 }
 
-// portGone returns the error for a port that cannot be reached for the reason err.
+// portGone returns the error for a port that cannot be reached for the reason err. If
+// the sandbox is gone, it has the text that clients of E2B know.
 func portGone(t target, err error) error {
-	return &portError{SandboxID: shortID(t.id), Message: textOf(err), Port: t.port, Code: http.StatusBadGateway}
+	text := textOf(err)
+	if errors.Is(err, sandbox.NotFound) {
+		text = "The sandbox was not found"
+	}
+	return &portError{SandboxID: shortID(t.id), Message: text, Port: t.port, Code: http.StatusBadGateway}
 }
 
 // shortID returns a sandbox identifier for an answer, and bounds any other text.

@@ -222,17 +222,15 @@ func (s *Server) opens(r *http.Request, t target) bool {
 	return s.opts.Access.CheckTraffic(t.id, traffic)
 }
 
-// publicPort reports whether a target is a port that needs no token.
+// publicPort reports whether a target is a port that needs no token. One of an ended
+// sandbox is, too, so that its clients learn that it has ended. Of all others, ended
+// or never made, a client without a token learns nothing.
 func (s *Server) publicPort(ctx context.Context, t target) bool {
 	if !s.opts.PublicPorts || !t.isPort() {
 		return false
 	}
-	p, err := s.opts.Engine.Owner(ctx, t.id)
-	if err != nil {
-		return false
-	}
-	sb, err := s.opts.Engine.Get(ctx, p, t.id)
-	return err == nil && s.isPublic(sb)
+	labels, err := s.opts.Engine.Labels(ctx, t.id)
+	return err == nil && labels[labelPublic] != ""
 }
 
 // grant checks that an identity may get a token with full access to a sandbox.

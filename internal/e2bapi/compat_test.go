@@ -217,6 +217,7 @@ func TestPublicPorts(t *testing.T) {
 	stopped := e.add("alice", func(sb *sandbox.Sandbox) {
 		sb.State, sb.Labels = sandbox.Stopped, map[string]string{labelPublic: "true"}
 	})
+	endedClosed := e.add("alice", func(sb *sandbox.Sandbox) { sb.State = sandbox.Stopped })
 	check := func(id, port string, want int, wantBody string) {
 		t.Helper()
 		status, _, body := do(t, "GET", srv.URL+"/", "", "Host", port+"-"+sandbox.HostID(id)+".example.com")
@@ -237,7 +238,8 @@ func TestPublicPorts(t *testing.T) {
 	check(closed, "8080", 403, "")
 	check(before, "8080", 403, "")  // the option was not set when it was made
 	check(own, "8080", 403, "")     // another protocol made it
-	check(stopped, "8080", 403, "") // and there is nothing to learn
+	check(stopped, "8080", 502, fmt.Sprintf(`{"sandboxId":%q,"message":"The sandbox was not found","port":8080,"code":502}`, sandbox.HostID(stopped))) // who had its address learns that it has ended
+	check(endedClosed, "8080", 403, "")
 	check(sandbox.NewID(), "8080", 403, "")
 	reports(open, "true")
 	reports(closed, "false")
