@@ -172,7 +172,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /v2/sandboxes/{id}/logs", s.answer(s.logs))
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.answer(s.setNetwork))
 	mux.HandleFunc("GET /templates/aliases/{alias}", s.answer(s.alias))
-	noTemplates := "templates are not built here: name an image that the server has"
+	noTemplates := "templates are not built with this driver, which makes no images of sandboxes: name an image that the server has"
 	if s.opts.Templates != nil {
 		noTemplates = "templates are built in steps: update the SDK"
 		for pattern, h := range s.opts.Templates.Routes() {
