@@ -69,7 +69,7 @@ func accountDetail(l AccountLimit) map[string]string {
 
 // SetLimits records limits of one account.
 func (a *Accounts) SetLimits(ctx context.Context, list []AccountLimit) error {
-	rec := audit.Record{Action: audit.LimitSet, Principal: sandbox.Local, Detail: accountDetail(list[0])}
+	rec := audit.Record{Action: audit.LimitSet, Principal: administrator(ctx), Detail: accountDetail(list[0])}
 	for _, l := range list {
 		rec.Detail[string(l.Limit)] = strconv.FormatInt(l.Value, 10)
 	}
@@ -79,7 +79,7 @@ func (a *Accounts) SetLimits(ctx context.Context, list []AccountLimit) error {
 // RemoveLimits removes limits of an account; none removes all. The error wraps
 // [sandbox.NotFound] if there was none.
 func (a *Accounts) RemoveLimits(ctx context.Context, of AccountLimit, limits []usage.Limit) error {
-	rec := audit.Record{Action: audit.LimitRemove, Principal: sandbox.Local, Detail: accountDetail(of)}
+	rec := audit.Record{Action: audit.LimitRemove, Principal: administrator(ctx), Detail: accountDetail(of)}
 	for _, l := range limits {
 		rec.Detail[string(l)] = "removed"
 	}
@@ -92,17 +92,17 @@ func (a *Accounts) RemoveLimits(ctx context.Context, of AccountLimit, limits []u
 	})
 }
 
-func groupRecord(action audit.Action, group string, members []sandbox.Principal) audit.Record {
+func groupRecord(ctx context.Context, action audit.Action, group string, members []sandbox.Principal) audit.Record {
 	var names []string
 	for _, p := range members {
 		names = append(names, string(p))
 	}
-	return audit.Record{Action: action, Principal: sandbox.Local, Detail: map[string]string{"group": group, "members": strings.Join(names, " ")}}
+	return audit.Record{Action: action, Principal: administrator(ctx), Detail: map[string]string{"group": group, "members": strings.Join(names, " ")}}
 }
 
 // AddMembers adds principals to a group, which they make.
 func (a *Accounts) AddMembers(ctx context.Context, group string, members []sandbox.Principal) error {
-	return a.audit.Do(ctx, groupRecord(audit.GroupAdd, group, members), func(*audit.Record) error {
+	return a.audit.Do(ctx, groupRecord(ctx, audit.GroupAdd, group, members), func(*audit.Record) error {
 		return a.store.AddMembers(ctx, group, members)
 	})
 }
@@ -110,11 +110,22 @@ func (a *Accounts) AddMembers(ctx context.Context, group string, members []sandb
 // RemoveMembers removes principals from a group, or all with its limits. The error wraps
 // [sandbox.NotFound] if none was in it.
 func (a *Accounts) RemoveMembers(ctx context.Context, group string, members []sandbox.Principal) error {
-	return a.audit.Do(ctx, groupRecord(audit.GroupRemove, group, members), func(*audit.Record) error {
+	return a.audit.Do(ctx, groupRecord(ctx, audit.GroupRemove, group, members), func(*audit.Record) error {
 		n, err := a.store.RemoveMembers(ctx, group, members)
 		if err == nil && n == 0 {
 			err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no such group, or none of these is in it"), "list groups with glovebox group list")
 		}
 		return err
 	})
+}
+
+// claimGroups records the groups that the issuer claims for a principal.
+func (s *System) claimGroups(ctx context.Context, p sandbox.Principal, groups []string) error {
+	added, removed, err := s.store.ClaimGroups(ctx, p, groups)
+	for action, list := range map[audit.Action][]string{audit.GroupAdd: added, audit.GroupRemove: removed} {
+		for _, g := range list {
+			s.audit.Note(ctx, audit.Record{Action: action, Principal: p, Detail: map[string]string{"group": g, "members": string(p), "by": "issuer"}}, nil)
+		}
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -54,7 +55,7 @@ func (s *System) linkOwner(ctx context.Context, name string) (auth.Identity, err
 	if err != nil {
 		return auth.Identity{}, err
 	}
-	valid := slices.DeleteFunc(all, func(t sandbox.Token) bool { return !t.Revoked.IsZero() })
+	valid := slices.DeleteFunc(all, func(t sandbox.Token) bool { return !t.InForce(time.Now()) })
 	if name == "" && s.opts.Config.Server.Token != "" {
 		return auth.Identity{Principal: auth.StaticPrincipal, Scopes: auth.Scopes()}, nil
 	}
@@ -64,7 +65,7 @@ func (s *System) linkOwner(ctx context.Context, name string) (auth.Identity, err
 	switch {
 	case i >= 0:
 		scopes, err := auth.ParseScopes(valid[i].Scopes)
-		return auth.Identity{Principal: valid[i].Principal, Scopes: scopes, Token: valid[i].ID}, err
+		return auth.Identity{Principal: valid[i].Principal, Scopes: scopes, Token: valid[i].ID, Expires: valid[i].Expires, Rotation: valid[i].Rotations}, err
 	case name != "":
 		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no token %q", name), "list tokens with glovebox token list")
 	case len(valid) == 0:

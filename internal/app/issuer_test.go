@@ -23,8 +23,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 )
 
 // An oidcIssuer is an OpenID Connect issuer as far as a resource server meets
@@ -393,4 +397,48 @@ func serveContext(t testing.TB) (context.Context, chan error) {
 		}
 	})
 	return ctx, done
+}
+
+// TestIssuerGroups: the claims of a token say in which groups its subject is, whose
+// limits hold at once.
+func TestIssuerGroups(t *testing.T) {
+	o := startIssuer(t)
+	s, url := serveHTTP(t, func(opts *Options) {
+		withIssuer(o)(opts)
+		opts.Config.Server.OIDC.Groups = config.OIDCGroups{Claim: "teams", Map: map[string]string{"Engineering": "eng", "Sales": "sales"}}
+	})
+	if err := s.store.SetLimits(t.Context(), []AccountLimit{{Group: "eng", Limit: usage.LimitSandboxes, Value: 0}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		teams any
+		want  []string
+	}{
+		{[]string{"Engineering", "Other"}, []string{"eng"}},
+		{"Sales", []string{"sales"}},
+		{nil, nil},
+	} {
+		text := token(t, "one", o.keys["one"], o.claims(map[string]any{"teams": tt.teams}))
+		if status, _, body := ask(t, url, text); status != 200 {
+			t.Fatalf("%v: %d %s", tt.teams, status, body)
+		}
+		groups, err := s.store.Groups(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, g := range groups {
+			got = append(got, g.Name)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%v: -want +got\n%s", tt.teams, diff)
+		}
+		answer := caller{t, url, text, http.DefaultClient}.tool("create_sandbox", nil)
+		if limited := strings.Contains(answer, "exhausted"); limited != (tt.want != nil && tt.want[0] == "eng") {
+			t.Errorf("%v: %s", tt.teams, answer)
+		}
+	}
+	if status, _, body := ask(t, url, token(t, "one", o.keys["one"], o.claims(map[string]any{"teams": 7}))); status != 401 || !strings.Contains(body, "teams") {
+		t.Errorf("an odd claim: %d %s", status, body)
+	}
 }

@@ -87,6 +87,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if c.Server.SignIn.Enabled {
 		known.Grants = s.store
 	}
+	known.Claimed = s.claimGroups
 	s.auth, err = auth.New(known)
 	if err != nil {
 		return nil, err
@@ -268,6 +269,9 @@ func issuerOf(c config.OIDC) *auth.Issuer {
 	return &auth.Issuer{
 		URL:      c.Issuer,
 		Audience: c.Audience,
-		Scopes:   map[auth.Scope]string{auth.ScopeRun: c.Scopes.Run, auth.ScopeFiles: c.Scopes.Files, auth.ScopeAdmin: c.Scopes.Admin},
+		Scopes: map[auth.Scope]string{auth.ScopeRun: c.Scopes.Run, auth.ScopeFiles: c.Scopes.Files, auth.ScopeAdmin: c.Scopes.Admin,
+			auth.ScopeRead: c.Scopes.Read, auth.ScopeOperate: c.Scopes.Operate},
+		GroupClaim: c.Groups.Claim,
+		Groups:     c.Groups.Map,
 	}
 }

@@ -61,6 +61,18 @@ func Served(ctx context.Context, c config.Config) (served bool, err error) {
 	return t.store.Served(ctx)
 }
 
+// administrator returns the principal of an action of administration for its record:
+// the local user, or "" for the caller of a server, which the recorder knows.
+func administrator(ctx context.Context) sandbox.Principal {
+	if _, ok := auth.FromContext(ctx); ok {
+		return ""
+	}
+	return sandbox.Local
+}
+
+// A TokenSpec says what token to make.
+type TokenSpec = auth.TokenSpec
+
 // Create makes a token with the named scopes; no scopes means run and files. The
 // text of the token cannot be read again later.
 func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (string, sandbox.Token, error) {
@@ -68,15 +80,48 @@ func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (stri
 	if err != nil {
 		return "", sandbox.Token{}, err
 	}
-	return createToken(ctx, t.audit, t.auth, name, parsed...)
+	return t.Make(ctx, TokenSpec{Name: name, Scopes: parsed})
 }
 
-// createToken makes a token, and records that.
-func createToken(ctx context.Context, r *audit.Recorder, a *auth.Auth, name string, scopes ...auth.Scope) (text string, token sandbox.Token, err error) {
-	rec := audit.Record{Action: audit.TokenCreate, Principal: sandbox.Local, Detail: map[string]string{"name": name}}
-	err = r.Do(ctx, rec, func(rec *audit.Record) error {
-		text, token, err = a.Create(ctx, name, scopes...)
-		rec.Detail["id"], rec.Detail["scopes"] = token.ID, strings.Join(token.Scopes, " ")
+// Make makes a token. The text of the token cannot be read again later.
+func (t *Tokens) Make(ctx context.Context, spec TokenSpec) (text string, token sandbox.Token, err error) {
+	rec := audit.Record{Action: audit.TokenCreate, Principal: administrator(ctx), Detail: map[string]string{"name": spec.Name}}
+	err = t.audit.Do(ctx, rec, func(rec *audit.Record) error {
+		text, token, err = t.auth.Make(ctx, spec)
+		rec.Detail["id"], rec.Detail["scopes"], rec.Detail["for"] = token.ID, strings.Join(token.Scopes, " "), string(token.Principal)
+		return err
+	})
+	return text, token, err
+}
+
+// ScopesOf returns the scopes that names of scopes, or the name of a role, stand for.
+// One of both must be empty. The error wraps [sandbox.Invalid].
+func ScopesOf(names []string, role string) ([]auth.Scope, error) {
+	switch {
+	case role == "":
+		return auth.ParseScopes(names)
+	case len(names) > 0:
+		return nil, sandbox.Errorf(sandbox.Invalid, "role: it stands for scopes, so give only one of both")
+	}
+	return auth.Role(role).Scopes()
+}
+
+// RoleOf returns the name of the role that scopes give.
+func RoleOf(scopes []string) string { return string(auth.RoleOf(scopes)) }
+
+// UsualGrace is the usual grace of a rotation.
+const UsualGrace = auth.UsualGrace
+
+// A Rotation says how to rotate a token.
+type Rotation = auth.Rotation
+
+// Rotate replaces the text of a token by its ID or name, and returns the new text. The
+// error wraps [sandbox.NotFound] if there is no such token.
+func (t *Tokens) Rotate(ctx context.Context, idOrName string, r Rotation) (text string, token sandbox.Token, err error) {
+	rec := audit.Record{Action: audit.TokenRotate, Principal: administrator(ctx), Detail: map[string]string{"name": idOrName, "grace": r.Grace.String()}}
+	err = t.audit.Do(ctx, rec, func(rec *audit.Record) error {
+		text, token, err = t.auth.Rotate(ctx, idOrName, r)
+		rec.Detail["id"] = token.ID
 		return err
 	})
 	return text, token, err
@@ -84,7 +129,7 @@ func createToken(ctx context.Context, r *audit.Recorder, a *auth.Auth, name stri
 
 // revokeToken revokes a token, and records that.
 func revokeToken(ctx context.Context, r *audit.Recorder, a *auth.Auth, idOrName string) (token sandbox.Token, err error) {
-	rec := audit.Record{Action: audit.TokenRevoke, Principal: sandbox.Local, Detail: map[string]string{"name": idOrName}}
+	rec := audit.Record{Action: audit.TokenRevoke, Principal: administrator(ctx), Detail: map[string]string{"name": idOrName}}
 	err = r.Do(ctx, rec, func(rec *audit.Record) error {
 		token, err = a.Revoke(ctx, idOrName)
 		rec.Detail["id"] = token.ID
@@ -137,7 +182,7 @@ func (t *Tokens) Revoke(ctx context.Context, idOrName string) (Revoked, error) {
 		return r, err
 	}
 	for _, other := range list {
-		if other.Principal == token.Principal && other.Revoked.IsZero() {
+		if other.Principal == token.Principal && other.InForce(time.Now()) {
 			r.Successor = other.ID
 		}
 	}

@@ -20,6 +20,7 @@ type Action string
 const (
 	TokenCreate     Action = "token.create"
 	TokenRevoke     Action = "token.revoke"
+	TokenRotate     Action = "token.rotate"
 	TokenUse        Action = "token.use"    // the first use in an hour from one address
 	TokenRefuse     Action = "token.refuse" // counted per address and minute
 	SandboxCreate   Action = "sandbox.create"

@@ -178,13 +178,17 @@ func TestIdentity(t *testing.T) {
 
 // memStore is a TokenStore in memory.
 type memStore struct {
-	mu      sync.Mutex
-	tokens  []sandbox.Token
-	touches int
-	err     error
+	mu       sync.Mutex
+	tokens   []sandbox.Token
+	previous map[string][sha256.Size]byte
+	touches  int
+	err      error
+	now      func() time.Time
 }
 
-func newStore() *memStore { return &memStore{} }
+func newStore() *memStore {
+	return &memStore{previous: map[string][sha256.Size]byte{}, now: time.Now}
+}
 
 func (s *memStore) dump() string {
 	var b strings.Builder
@@ -208,7 +212,7 @@ func (s *memStore) FindToken(_ context.Context, hash [sha256.Size]byte) (sandbox
 		return sandbox.Token{}, s.err
 	}
 	for _, t := range s.tokens {
-		if t.Hash == hash && t.Revoked.IsZero() {
+		if (t.Hash == hash || s.previous[t.ID] == hash && s.now().Before(t.PreviousUntil)) && t.Revoked.IsZero() {
 			return t, nil
 		}
 	}
@@ -226,6 +230,19 @@ func (s *memStore) TouchToken(context.Context, string) error {
 	defer s.mu.Unlock()
 	s.touches++
 	return nil
+}
+
+func (s *memStore) RotateToken(_ context.Context, id string, old, hash [sha256.Size]byte, until, expires time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.tokens {
+		if t := &s.tokens[i]; t.ID == id && t.Hash == old && t.Revoked.IsZero() {
+			s.previous[id], t.Hash, t.PreviousUntil, t.Expires = old, hash, until, expires
+			t.Rotations++
+			return nil
+		}
+	}
+	return sandbox.Errorf(sandbox.Conflict, "not the hash")
 }
 
 func (s *memStore) RevokeToken(_ context.Context, id string) error {

@@ -33,7 +33,7 @@ func (f *FirstToken) Make(ctx context.Context, replace bool) (string, error) {
 		return "", err
 	}
 	for _, t := range tokens {
-		if !t.Revoked.IsZero() {
+		if !t.InForce(f.Auth.now()) {
 			continue
 		}
 		if !replace {

@@ -18,15 +18,17 @@ import (
 // A Scope is a permission of a token.
 type Scope string
 
-// The scopes. ScopeAdmin includes the others.
+// The scopes. ScopeAdmin includes the others, and ScopeOperate includes ScopeRead.
 const (
-	ScopeRun   Scope = "run"   // make, use and stop sandboxes
-	ScopeFiles Scope = "files" // read and write their files
-	ScopeAdmin Scope = "admin" // manage the server
+	ScopeRun     Scope = "run"     // make, use and stop sandboxes
+	ScopeFiles   Scope = "files"   // read and write their files
+	ScopeRead    Scope = "read"    // read what run and files give access to
+	ScopeOperate Scope = "operate" // read what concerns all principals
+	ScopeAdmin   Scope = "admin"   // manage the server
 )
 
 // Scopes returns every scope.
-func Scopes() []Scope { return []Scope{ScopeRun, ScopeFiles, ScopeAdmin} }
+func Scopes() []Scope { return []Scope{ScopeRun, ScopeFiles, ScopeRead, ScopeOperate, ScopeAdmin} }
 
 // ParseScopes converts names to sorted scopes without duplicates. The error wraps
 // [sandbox.Invalid].
@@ -35,7 +37,7 @@ func ParseScopes(names []string) ([]Scope, error) {
 	for _, n := range names {
 		if !slices.Contains(Scopes(), Scope(n)) {
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "scope: %q is not a scope", n),
-				"use run, files or admin")
+				"use run, files, read, operate or admin")
 		}
 		scopes = append(scopes, Scope(n))
 	}
@@ -57,6 +59,11 @@ type Identity struct {
 	// Expires is when the token that proved the identity expires. Zero is never.
 	// It is not part of Key, so that a session continues with a renewed token.
 	Expires time.Time
+	// Rotation counts the rotations of the token before the text that proved the
+	// identity.
+	Rotation int
+	// Groups are those that the issuer claims; nil if the operator named no claim.
+	Groups []string
 }
 
 // expiryGrace is how long the streams and calls of a token go on after it has
@@ -76,8 +83,16 @@ func Local() Identity {
 
 // Can reports whether the identity's scopes include s.
 func (i Identity) Can(s Scope) bool {
-	return slices.Contains(i.Scopes, s) || slices.Contains(i.Scopes, ScopeAdmin)
+	return slices.Contains(i.Scopes, s) || slices.Contains(i.Scopes, ScopeAdmin) ||
+		s == ScopeRead && slices.Contains(i.Scopes, ScopeOperate)
 }
+
+// Reads reports whether the identity may read what s gives access to.
+func (i Identity) Reads(s Scope) bool { return i.Can(s) || i.Can(ScopeRead) }
+
+// May reports whether the identity may do an action that needs s, or only has to read
+// what s gives access to.
+func (i Identity) May(s Scope, reads bool) bool { return i.Can(s) || reads && i.Can(ScopeRead) }
 
 // Key returns equal strings for two identities exactly if they have the same
 // principal and the same scopes. Either may then use a session of the other.

@@ -29,6 +29,10 @@ type Issuer struct {
 	// Scopes maps each scope to the issuer's name for it. Other scopes of a token
 	// are ignored.
 	Scopes map[Scope]string
+	// GroupClaim is the claim with the groups of a token's subject; "" is none. Groups
+	// maps the issuer's names to names of our groups. Others are ignored.
+	GroupClaim string
+	Groups     map[string]string
 }
 
 const (
@@ -120,7 +124,33 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 			id.Scopes = append(id.Scopes, s)
 		}
 	}
+	if i.opts.GroupClaim != "" {
+		if id.Groups, err = i.groups(token); err != nil {
+			return Identity{}, err
+		}
+	}
 	return id, nil
+}
+
+// groups returns the names of our groups that a token claims, sorted.
+func (i *issuer) groups(token *oidc.IDToken) ([]string, error) {
+	var all map[string]json.RawMessage
+	var names scopeClaim
+	err := token.Claims(&all)
+	if text, ok := all[i.opts.GroupClaim]; err == nil && ok {
+		err = json.Unmarshal(text, &names)
+	}
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unauthenticated, "token: the claim %s is no list of groups: %w", i.opts.GroupClaim, err)
+	}
+	groups := []string{}
+	for _, name := range names {
+		if group := i.opts.Groups[name]; group != "" {
+			groups = append(groups, group)
+		}
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups), nil
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

@@ -7,7 +7,6 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +18,7 @@ import (
 // leaked secrets can recognise it.
 const TokenPrefix = "gbx_"
 
-// NewToken returns a new token: the prefix and 256 random bits.
+// NewToken returns the text of a new token: the prefix and 256 random bits.
 func NewToken() string {
 	b := make([]byte, 32)
 	rand.Read(b)
@@ -34,8 +33,9 @@ func Hash(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) 
 // A TokenStore stores tokens. Its methods must be safe for concurrent use.
 type TokenStore interface {
 	PutToken(ctx context.Context, t sandbox.Token) error
-	// FindToken returns the token with that hash. If there is none or it was
-	// revoked, the error wraps [sandbox.NotFound].
+	// FindToken returns the token with that hash, also if it has expired. The hash
+	// may be the one of before its last rotation, as long as that is valid. If there
+	// is none or it was revoked, the error wraps [sandbox.NotFound].
 	FindToken(ctx context.Context, hash [sha256.Size]byte) (sandbox.Token, error)
 	// ListTokens returns all tokens, including revoked ones, oldest first.
 	ListTokens(ctx context.Context) ([]sandbox.Token, error)
@@ -44,6 +44,9 @@ type TokenStore interface {
 	// RevokeToken revokes a token. If there is none, the error wraps
 	// [sandbox.NotFound].
 	RevokeToken(ctx context.Context, id string) error
+	// RotateToken replaces the hash old of a token; old is valid until until. If old
+	// is not its hash, or the token was revoked, the error wraps [sandbox.Conflict].
+	RotateToken(ctx context.Context, id string, old, hash [sha256.Size]byte, until, expires time.Time) error
 }
 
 // A GrantStore finds the access tokens that the built-in sign-in makes. Its methods
@@ -72,6 +75,10 @@ type Options struct {
 	// Verified, if not nil, is called with the result of each Verify. It must return
 	// quickly.
 	Verified func(ctx context.Context, id Identity, err error)
+	// Claimed, if not nil, records the groups that the issuer claims for a principal. It
+	// is called for the first token of a principal, and when the groups change or a
+	// minute has passed. Its error refuses the token.
+	Claimed func(ctx context.Context, p sandbox.Principal, groups []string) error
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
@@ -88,17 +95,21 @@ const touchEvery = time.Minute
 
 // Auth makes and verifies tokens. It is safe for concurrent use.
 type Auth struct {
-	tokens     TokenStore
-	grants     GrantStore // or nil
-	static     bool
-	staticHash [sha256.Size]byte
-	issuer     *issuer // or nil
-	verified   func(context.Context, Identity, error)
-	now        func() time.Time
+	tokens      TokenStore
+	grants      GrantStore // or nil
+	static      bool
+	staticHash  [sha256.Size]byte
+	issuer      *issuer // or nil
+	verified    func(context.Context, Identity, error)
+	recordClaim func(context.Context, sandbox.Principal, []string) error
+	now         func() time.Time
 
 	mu      sync.Mutex
 	touched map[string]time.Time // token id -> last use written to the store
 	expires map[string]time.Time // Identity.Key -> latest expiry of tokens that expire
+	rotated map[string]int       // token id -> latest rotation whose text was verified
+
+	claims map[sandbox.Principal]claim
 
 	goneMu   sync.Mutex
 	standing *standing // as last read; nil before that
@@ -107,7 +118,7 @@ type Auth struct {
 // New returns an Auth. If the static token is too short or contains white space,
 // the error wraps [sandbox.Invalid].
 func New(o Options) (*Auth, error) {
-	a := &Auth{tokens: o.Tokens, grants: o.Grants, verified: o.Verified, now: o.Now, touched: map[string]time.Time{}, expires: map[string]time.Time{}}
+	a := &Auth{tokens: o.Tokens, grants: o.Grants, verified: o.Verified, recordClaim: o.Claimed, now: o.Now, claims: map[sandbox.Principal]claim{}, touched: map[string]time.Time{}, expires: map[string]time.Time{}, rotated: map[string]int{}}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -149,9 +160,13 @@ func (a *Auth) verify(ctx context.Context, token string) (Identity, error) {
 	if a.issuer != nil && looksSigned(token) {
 		id, err := a.issuer.verify(ctx, token)
 		if err == nil {
-			a.noteExpiry(id)
+			err = a.claim(ctx, id)
 		}
-		return id, err
+		if err != nil {
+			return Identity{}, err
+		}
+		a.noteExpiry(id)
+		return id, nil
 	}
 	refused := sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: not valid"),
 		"send the complete token, or make a new one with glovebox token create NAME on the server's machine")
@@ -172,6 +187,10 @@ func (a *Auth) verify(ctx context.Context, token string) (Identity, error) {
 	if err != nil {
 		return Identity{}, sandbox.Wrap(err, "verify token", "")
 	}
+	if !t.InForce(a.now()) {
+		return Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: it expired at %s", t.Expires.UTC().Format(time.RFC3339)),
+			"make a new one with glovebox token create %s on the server's machine", t.Name)
+	}
 	scopes, err := ParseScopes(t.Scopes)
 	if err != nil {
 		return Identity{}, sandbox.Wrap(err, "verify token", t.ID)
@@ -179,7 +198,12 @@ func (a *Auth) verify(ctx context.Context, token string) (Identity, error) {
 	if err := a.touch(ctx, t.ID); err != nil {
 		return Identity{}, sandbox.Wrap(err, "verify token", t.ID)
 	}
-	return Identity{Principal: t.Principal, Scopes: scopes, Token: t.ID}, nil
+	id := Identity{Principal: t.Principal, Scopes: scopes, Token: t.ID, Expires: t.Expires, Rotation: t.Rotations}
+	if hash != t.Hash {
+		id.Rotation-- // the text of before the last rotation
+	}
+	a.noteExpiry(id)
+	return id, nil
 }
 
 // verifyGrant returns the identity that an access token of a grant proves. The
@@ -201,10 +225,16 @@ func (a *Auth) verifyGrant(ctx context.Context, hash [sha256.Size]byte) (Identit
 	return id, nil
 }
 
-// noteExpiry records the expiry of a token.
+// noteExpiry records the expiry and the rotation of a token.
 func (a *Auth) noteExpiry(id Identity) {
+	if id.Expires.IsZero() && id.Rotation == 0 {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if id.Token != "" && id.Rotation > a.rotated[id.Token] {
+		a.rotated[id.Token] = id.Rotation
+	}
 	if key := id.Key(); id.Expires.After(a.expires[key]) {
 		a.expires[key] = id.Expires
 	}
@@ -225,50 +255,6 @@ func (a *Auth) touch(ctx context.Context, id string) error {
 	return a.tokens.TouchToken(ctx, id)
 }
 
-// Create makes a token and returns its text, which cannot be retrieved later. For
-// a bad name or scope, the error wraps [sandbox.Invalid]. If an active token has
-// the name, it wraps [sandbox.Conflict]. Without scopes, the token gets run and
-// files.
-func (a *Auth) Create(ctx context.Context, name string, scopes ...Scope) (string, sandbox.Token, error) {
-	if a.tokens == nil {
-		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Unsupported, "create token: this server does not store tokens")
-	}
-	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`).MatchString(name) {
-		return "", sandbox.Token{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "name: %q is not a token name", name),
-			"use up to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit")
-	}
-	if len(scopes) == 0 {
-		scopes = []Scope{ScopeRun, ScopeFiles}
-	}
-	names := make([]string, len(scopes))
-	for i, s := range scopes {
-		names[i] = string(s)
-	}
-	if _, err := ParseScopes(names); err != nil {
-		return "", sandbox.Token{}, err
-	}
-	if t, err := a.inForce(ctx, name); err == nil {
-		return "", sandbox.Token{}, sandbox.WithHint(
-			sandbox.Errorf(sandbox.Conflict, "name: %q is already the name of the valid token %s", name, t.ID),
-			"revoke that token first, or use another name")
-	} else if !errors.Is(err, sandbox.NotFound) {
-		return "", sandbox.Token{}, err
-	}
-	text := NewToken()
-	t := sandbox.Token{
-		ID:        sandbox.NewTokenID(),
-		Name:      name,
-		Principal: sandbox.TokenPrincipal(name),
-		Hash:      Hash(text),
-		Scopes:    names,
-		Created:   a.now(),
-	}
-	if err := a.tokens.PutToken(ctx, t); err != nil {
-		return "", sandbox.Token{}, sandbox.Wrap(err, "create token", name)
-	}
-	return text, t, nil
-}
-
 // List returns all tokens, oldest first.
 func (a *Auth) List(ctx context.Context) ([]sandbox.Token, error) {
 	if a.tokens == nil {
@@ -283,6 +269,15 @@ func (a *Auth) List(ctx context.Context) ([]sandbox.Token, error) {
 // one created last. If there is no such token, the error wraps
 // [sandbox.NotFound].
 func (a *Auth) Revoke(ctx context.Context, idOrName string) (sandbox.Token, error) {
+	t, err := a.find(ctx, idOrName)
+	if err != nil {
+		return t, err
+	}
+	return t, sandbox.Wrap(a.tokens.RevokeToken(ctx, t.ID), "revoke token", idOrName)
+}
+
+// find returns the token that Revoke describes.
+func (a *Auth) find(ctx context.Context, idOrName string) (sandbox.Token, error) {
 	list, err := a.List(ctx)
 	if err != nil {
 		return sandbox.Token{}, err
@@ -291,7 +286,7 @@ func (a *Auth) Revoke(ctx context.Context, idOrName string) (sandbox.Token, erro
 	for i, t := range list {
 		if t.ID == idOrName || t.Name == idOrName {
 			found = i
-			if t.ID == idOrName || t.Revoked.IsZero() {
+			if t.ID == idOrName || t.InForce(a.now()) {
 				break
 			}
 		}
@@ -299,21 +294,5 @@ func (a *Auth) Revoke(ctx context.Context, idOrName string) (sandbox.Token, erro
 	if found < 0 {
 		return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no token %s", idOrName)
 	}
-	t := list[found]
-	return t, sandbox.Wrap(a.tokens.RevokeToken(ctx, t.ID), "revoke token", idOrName)
-}
-
-// inForce returns the active token with that name, or an error wrapping
-// [sandbox.NotFound].
-func (a *Auth) inForce(ctx context.Context, name string) (sandbox.Token, error) {
-	list, err := a.List(ctx)
-	if err != nil {
-		return sandbox.Token{}, err
-	}
-	for _, t := range list {
-		if t.Name == name && t.Revoked.IsZero() {
-			return t, nil
-		}
-	}
-	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "there is no valid token named %q", name)
+	return list[found], nil
 }

@@ -48,7 +48,7 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.IntVar(&s.server.Sessions, "max-sessions", 0, "largest `number` of open MCP sessions; default 1000")
 	f.StringVar(&s.server.OIDC.Issuer, "oidc-issuer", "", "also accept access tokens of the OpenID Connect issuer at this `URL` (GLOVEBOX_OIDC_ISSUER)")
 	f.StringVar(&s.server.OIDC.Audience, "oidc-audience", "", "`audience` (aud) of tokens for this server (GLOVEBOX_OIDC_AUDIENCE)")
-	f.StringSliceVar(&s.scopes, "oidc-scope", nil, "the issuer's name of a scope, such as `run=NAME`; the scopes are run, files and admin")
+	f.StringSliceVar(&s.scopes, "oidc-scope", nil, "the issuer's name of a scope, such as `run=NAME`; the scopes are run, files, read, operate and admin")
 	f.BoolVar(&s.server.Dashboard, "dashboard", true, "serve pages for people at the root of the server; --dashboard=false turns them off (GLOVEBOX_DASHBOARD)")
 	f.BoolVar(&s.server.SignIn.Enabled, "sign-in", false, "let MCP clients sign in by OAuth: people type a Glovebox token on a page of this server (GLOVEBOX_SIGN_IN)")
 	toolFlags(cmd, &s.mcp)

@@ -17,14 +17,14 @@ import (
 func (p *program) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Create, list and revoke tokens for clients",
-		Long: `Create, list and revoke the tokens that clients of glovebox serve send. Each token
+		Short: "Create, list, rotate and revoke tokens for clients",
+		Long: `Create, list, rotate and revoke the tokens that clients of glovebox serve send. Each token
 has a name, and sandboxes belong to that name: a client cannot see the sandboxes
 of another name. A running server applies every change at once.`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.tokenCreateCommand(), p.tokenListCommand(), p.tokenClientsCommand(), p.tokenRevokeCommand())
+	cmd.AddCommand(p.tokenCreateCommand(), p.tokenListCommand(), p.tokenClientsCommand(), p.tokenRotateCommand(), p.tokenRevokeCommand())
 	return cmd
 }
 
@@ -44,63 +44,74 @@ func (p *program) withTokens(cmd *cobra.Command, f func(*app.Tokens) error) (err
 
 func (p *program) tokenCreateCommand() *cobra.Command {
 	var scopes []string
+	var role, expires string
+	var spec app.TokenSpec
 	var e2b bool
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a token and print it",
 		Long: `Create a token and print it. The token is shown only once, because Glovebox keeps
-only its hash. Its scopes say what a client may do:
+only its hash. Its role says what a client may do:
+  member     the scopes run and files; the default
+  read-only  the scope read
+  operator   the scope operate
+  admin      the scope admin
+A role stands for scopes, of which a token can also have a part:
   run    make, use and stop sandboxes, and open their ports; code in a sandbox can
          read and write all of its files
   files  the tools for files and workspaces, links to files, and /workspaces; alone
          it makes no sandbox, and suits a program that imports and exports its own
          workspaces
-  admin  run and files, and the server's metrics at /metrics
-The default is run and files. E2B's SDKs need both. No scope gives access to the
-objects of another name.
+  read   what of run and files changes nothing, for its own sandboxes and workspaces
+  operate  read, and for all names: the tokens, groups, limits and runs at /api, and
+         the server's metrics at /metrics
+  admin  all of these, and changes of tokens, groups and limits at /api
+E2B's SDKs need run and files. No scope gives access to the sandboxes, files and
+output of another name. --principal makes another token for the objects of a name.
 
 A name means one user. If a revoked token had the same name, the new token takes
 over its sandboxes, workspaces, runs and links. With --e2b, the token is printed as
 an API key for E2B's SDKs (E2B_API_KEY).`,
 		Example: `  glovebox token create ci
-  glovebox token create prometheus --scope admin
+  glovebox token create prometheus --role operator
+  glovebox token create ci --expires 90d --description "the build server"
+  glovebox token create alice-view --role read-only --principal alice
   TOKEN=$(glovebox token create laptop)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return sandbox.WithHint(console.UsageError("token create takes one name"), "see glovebox token create --help")
 			}
+			spec.Name = args[0]
+			var err error
+			if spec.Scopes, err = app.ScopesOf(scopes, role); err != nil {
+				return err
+			}
+			if spec.Lifetime, err = parseLifetime("--expires", expires); err != nil {
+				return err
+			}
 			return p.withTokens(cmd, func(t *app.Tokens) error {
-				heritage, known, err := t.Heritage(cmd.Context(), args[0])
+				heritage, known, err := t.Heritage(cmd.Context(), spec.Name)
 				if err != nil {
 					return err
 				}
-				text, token, err := t.Create(cmd.Context(), args[0], scopes)
+				text, token, err := t.Make(cmd.Context(), spec)
 				if err != nil {
 					return err
 				}
-				if known {
+				if known && spec.Principal == "" {
 					p.Say("a revoked token had the name %s: the new one takes over its sandboxes (%d), workspaces (%d), runs and links",
 						token.Name, len(heritage.Sandboxes), heritage.Workspaces)
 					p.Hint("if the new token is for another user, revoke it and use another name")
 				}
-				if e2b {
-					text = app.E2BKey(text)
-				}
-				if p.flags.json {
-					return p.PrintJSON(struct {
-						sandbox.Token
-						Text string `json:"token"`
-					}{token, text})
-				}
-				if err := p.Print("%s\n", text); err != nil {
-					return err
-				}
-				p.Say("%s: scopes %s. The token is shown only now.", token.Name, strings.Join(token.Scopes, ", "))
-				return nil
+				return p.printNewToken(token, text, e2b)
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`scopes` of the token: run, files, admin; default run,files")
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`scopes` of the token: run, files, read, operate, admin; default run,files")
+	cmd.Flags().StringVar(&role, "role", "", "`role` of the token: member, read-only, operator or admin")
+	cmd.Flags().StringVar(&expires, "expires", "", "`time` until the token expires, such as 90d or 12h; default never")
+	cmd.Flags().StringVar(&spec.Description, "description", "", "`text` for people")
+	cmd.Flags().StringVar(&spec.Principal, "principal", "", "`name` whose objects the token gives access to; default its own")
 	cmd.Flags().BoolVar(&e2b, "e2b", false, "print the token as an API key for E2B's SDKs")
 	p.addJSON(cmd)
 	return cmd
@@ -112,8 +123,8 @@ func (p *program) tokenListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List tokens",
 		Long: `List the valid tokens with names and scopes. The tokens themselves are never shown.
-With --all, also list revoked tokens and when they were revoked: those of the last
-90 days, at most 1,000.`,
+With --all, also list revoked and expired tokens: those of the last 90 days, at most
+1,000.`,
 		Example: `  glovebox token list --all`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -126,7 +137,7 @@ With --all, also list revoked tokens and when they were revoked: those of the la
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also list revoked tokens")
+	cmd.Flags().BoolVar(&all, "all", false, "also list revoked and expired tokens")
 	p.addJSON(cmd)
 	return cmd
 }
@@ -142,15 +153,19 @@ func (p *program) printTokens(list []sandbox.Token, all bool) error {
 	shown := []sandbox.Token{}
 	var rows [][]string
 	for _, t := range list {
-		if !all && !t.Revoked.IsZero() {
+		if !all && !t.InForce(now) {
 			continue
 		}
 		shown = append(shown, t)
-		row := []string{t.Name, strings.Join(t.Scopes, ","), age(t.Created), age(t.Used), t.ID}
+		expires := "never"
+		if !t.Expires.IsZero() {
+			expires = t.Expires.UTC().Format(time.DateOnly)
+		}
+		row := []string{t.Name, app.RoleOf(t.Scopes), strings.Join(t.Scopes, ","), age(t.Created), age(t.Used), expires, t.ID}
 		if all {
 			row = append(row, age(t.Revoked))
 		}
-		rows = append(rows, row)
+		rows = append(rows, append(row, printable(t.Description)))
 	}
 	if p.flags.json {
 		return p.PrintJSON(shown)
@@ -159,11 +174,11 @@ func (p *program) printTokens(list []sandbox.Token, all bool) error {
 		p.Say("no tokens")
 		return nil
 	}
-	names := []string{"NAME", "SCOPES", "MADE", "USED", "ID"}
+	names := []string{"NAME", "ROLE", "SCOPES", "MADE", "USED", "EXPIRES", "ID"}
 	if all {
 		names = append(names, "REVOKED")
 	}
-	return p.PrintTable(names, rows)
+	return p.PrintTable(append(names, "DESCRIPTION"), rows)
 }
 
 func (p *program) tokenRevokeCommand() *cobra.Command {

@@ -301,7 +301,7 @@ func TestServerFromEnvironment(t *testing.T) {
 	want := defaultServer()
 	want.TLSCert, want.TLSKey, want.PublicURL = filepath.Join(userHome(), "cert.pem"), "/key.pem", "https://box.example"
 	want.AllowHosts, want.AllowOrigins = []string{"a", "b:80"}, []string{"https://app.example"}
-	want.OIDC = OIDC{Issuer: "https://issuer.example", Audience: "box", Scopes: OIDCScopes{Run: "box.run", Files: "files", Admin: "admin"}}
+	want.OIDC = OIDC{Issuer: "https://issuer.example", Audience: "box", Scopes: OIDCScopes{Run: "box.run", Files: "files", Admin: "admin"}, Groups: OIDCGroups{Map: map[string]string{}}}
 	if diff := cmp.Diff(want, c.Server); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -115,6 +116,30 @@ type OIDC struct {
 	// Audience is the audience of the issuer's tokens for this server.
 	Audience string     `yaml:"audience"`
 	Scopes   OIDCScopes `yaml:"scopes"`
+	Groups   OIDCGroups `yaml:"groups"`
+}
+
+// OIDCGroups put the subjects of an issuer's tokens into groups.
+type OIDCGroups struct {
+	// Claim is the claim with the names of groups; empty is none.
+	Claim string `yaml:"claim"`
+	// Map has the name of our group for each of the issuer's names.
+	Map map[string]string `yaml:"map"`
+}
+
+// maxGroupName bounds the name of a group, in bytes.
+const maxGroupName = 300
+
+func (g OIDCGroups) check() error {
+	if (g.Claim == "") != (len(g.Map) == 0) {
+		return invalid("server.oidc.groups", "has a claim without a map, or a map without a claim", "set both or none")
+	}
+	for from, to := range g.Map {
+		if to == "" || len(to) > maxGroupName || strings.ContainsFunc(to, func(r rune) bool { return !unicode.IsPrint(r) || r == '*' }) {
+			return invalid("server.oidc.groups.map."+from, fmt.Sprintf("%q is not the name of a group", to), "use 1 to 300 printable characters, and no *")
+		}
+	}
+	return nil
 }
 
 // OIDCScopes are the issuer's names of Glovebox's scopes.
@@ -122,6 +147,9 @@ type OIDCScopes struct {
 	Run   string `yaml:"run"`
 	Files string `yaml:"files"`
 	Admin string `yaml:"admin"`
+	// Read and Operate are empty by default: the issuer gives nobody these scopes.
+	Read    string `yaml:"read"`
+	Operate string `yaml:"operate"`
 }
 
 func defaultServer() Server {
@@ -131,7 +159,10 @@ func defaultServer() Server {
 		BodyLimit: 8 << 20,
 		Sessions:  1000,
 		Dashboard: true,
-		OIDC:      OIDC{Scopes: OIDCScopes{Run: "run", Files: "files", Admin: "admin"}},
+		OIDC: OIDC{
+			Scopes: OIDCScopes{Run: "run", Files: "files", Admin: "admin"},
+			Groups: OIDCGroups{Map: map[string]string{}},
+		},
 	}
 }
 
@@ -273,16 +304,23 @@ func (o *OIDC) validate() error {
 				"set it to the issuer's name of the scope")
 		}
 	}
-	return nil
+	for name, scope := range map[string]string{"read": o.Scopes.Read, "operate": o.Scopes.Operate} {
+		if strings.ContainsAny(scope, " \t\r\n\"\\") {
+			return invalid("server.oidc.scopes."+name, fmt.Sprintf("%q is not the name of a scope", scope),
+				"set it to the issuer's name of the scope, or leave it empty")
+		}
+	}
+	return o.Groups.check()
 }
 
 // SetScope sets the issuer's name of one scope, from a text like
 // run=sandbox.run.
 func (o *OIDC) SetScope(text string) error {
 	name, scope, ok := strings.Cut(text, "=")
-	field := map[string]*string{"run": &o.Scopes.Run, "files": &o.Scopes.Files, "admin": &o.Scopes.Admin}[name]
+	field := map[string]*string{"run": &o.Scopes.Run, "files": &o.Scopes.Files, "admin": &o.Scopes.Admin,
+		"read": &o.Scopes.Read, "operate": &o.Scopes.Operate}[name]
 	if !ok || field == nil {
-		return fmt.Errorf("%q must be like run=NAME; the scopes are run, files and admin", text)
+		return fmt.Errorf("%q must be like run=NAME; the scopes are run, files, read, operate and admin", text)
 	}
 	*field = scope
 	return nil

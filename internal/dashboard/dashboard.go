@@ -142,6 +142,10 @@ func (s *Server) page(pattern string, serve func(http.ResponseWriter, *http.Requ
 			s.Refuse(w, r, sandbox.Errorf(sandbox.Unauthenticated, "you are not signed in"))
 			return
 		}
+		if r.Method == http.MethodPost && r.URL.Path != signOutPath && !sess.id.Can(auth.ScopeRun) {
+			s.Refuse(w, r, sandbox.WithHint(sandbox.Errorf(sandbox.Forbidden, "your token can only read"), "sign in with a token of the role member"))
+			return
+		}
 		if err := serve(w, r, sess); err != nil {
 			s.Refuse(w, r, err)
 		}

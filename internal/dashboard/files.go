@@ -77,7 +77,7 @@ func trail(id, name string) []place {
 // filesOf returns the sandbox and the path of a request about files. The error wraps
 // [sandbox.Forbidden] if the person's token lacks the scope files.
 func (s *Server) filesOf(r *http.Request, sess *session) (sandbox.Sandbox, string, error) {
-	if !sess.id.Can(auth.ScopeFiles) {
+	if !sess.id.May(auth.ScopeFiles, r.Method == http.MethodGet) {
 		return sandbox.Sandbox{}, "", sandbox.WithHint(sandbox.Errorf(sandbox.Forbidden, "your token lacks the scope files"),
 			"the operator makes a token with it: glovebox token create NAME")
 	}

@@ -171,7 +171,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		s.Refuse(w, r, err)
 		return
-	case !id.Can(auth.ScopeRun):
+	case !id.Reads(auth.ScopeRun):
 		s.signInPage(w, r, http.StatusForbidden, next, "This token lacks the scope run, without which there are no sandboxes to see.")
 		return
 	}
@@ -209,7 +209,7 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request, sess *session) 
 // within a minute. The error wraps [sandbox.Forbidden] if the identity lacks the scope
 // run, or [sandbox.Exhausted] if too many links wait for their use.
 func (s *Server) Link(id auth.Identity) (path string, expires time.Time, err error) {
-	if !id.Can(auth.ScopeRun) {
+	if !id.Reads(auth.ScopeRun) {
 		return "", time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Forbidden, "the token lacks the scope run"), "name another token, which has it")
 	}
 	code, expires, err := s.links.put(id)

@@ -45,12 +45,12 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// managersOnly refuses identities without [auth.ScopeAdmin].
-func managersOnly(next http.Handler) http.Handler {
+// operatorsOnly refuses identities without [auth.ScopeOperate].
+func operatorsOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if id, _ := auth.FromContext(r.Context()); !id.Can(auth.ScopeAdmin) {
-			refuse(w, http.StatusForbidden, "forbidden", "the token lacks the scope admin",
-				"create a token with it: glovebox token create NAME --scope admin")
+		if id, _ := auth.FromContext(r.Context()); !id.Can(auth.ScopeOperate) {
+			refuse(w, http.StatusForbidden, "forbidden", "the token lacks the scope operate",
+				"create a token with it: glovebox token create NAME --role operator")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -341,7 +341,7 @@ func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(h http.Handler, l
 	handle := func(pattern string, lasts func(*http.Request) bool, do func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error) {
 		mux.Handle(pattern, door(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id, _ := auth.FromContext(r.Context())
-			if !id.Can(auth.ScopeFiles) {
+			if !id.May(auth.ScopeFiles, r.Method == http.MethodGet || r.Method == http.MethodHead) {
 				refuse(w, http.StatusForbidden, "forbidden", "the token lacks the scope files", "use a token that was created with that scope")
 				return
 			}

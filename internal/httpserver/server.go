@@ -68,7 +68,7 @@ type Options struct {
 	Log       *slog.Logger
 
 	// Metrics counts requests; may be nil. If ServeMetrics is set, Metrics must
-	// be set, and is served at /metrics to identities with [auth.ScopeAdmin].
+	// be set, and is served at /metrics to identities with [auth.ScopeOperate].
 	Metrics      *metrics.Set
 	ServeMetrics bool
 
@@ -250,7 +250,7 @@ func New(o Options) (*Server, error) {
 		mux.Handle("GET "+usagePath, door(http.HandlerFunc(s.serveUsage), never))
 	}
 	if o.ServeMetrics {
-		mux.Handle("GET "+metricsPath, door(managersOnly(o.Metrics.Handler()), never))
+		mux.Handle("GET "+metricsPath, door(operatorsOnly(o.Metrics.Handler()), never))
 	}
 	mux.Handle("/", rest)
 	s.handler = s.logRequests(s.showPorts(g, mux))

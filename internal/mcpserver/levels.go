@@ -28,7 +28,7 @@ func (s *Server) followLevels(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		id, known := auth.FromContext(ctx)
 		ss, ok := req.GetSession().(*mcp.ServerSession)
-		if known && ok && id.Can(auth.ScopeRun) {
+		if known && ok && id.Reads(auth.ScopeRun) {
 			s.notices.Follow(ctx, id.Principal, ss)
 		}
 		return res, nil

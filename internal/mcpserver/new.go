@@ -120,9 +120,9 @@ func (s *Server) tools() []tool {
 // filterTools removes from tools/list and prompts/list the entries that the caller's
 // scopes do not allow, and the output schemas for clients that get no structuredContent.
 func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
-	scopes := map[string]auth.Scope{}
+	tools := map[string]tool{}
 	for _, t := range s.tools() {
-		scopes[s.renamer.name(t.name)] = t.scope
+		tools[s.renamer.name(t.name)] = t
 	}
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -142,8 +142,8 @@ func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		}
 		list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool {
-			scope, ours := scopes[t.Name]
-			return ours && !id.Can(scope)
+			known, ours := tools[t.Name]
+			return ours && !id.May(known.scope, known.readOnly)
 		})
 		return list, nil
 	}

@@ -32,7 +32,7 @@ func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.P
 	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		uri := req.Params.URI
 		id, ok := auth.FromContext(ctx)
-		if !ok || !id.Can(scope) {
+		if !ok || !id.Reads(scope) {
 			return nil, notFound(uri)
 		}
 		u, err := url.Parse(uri)

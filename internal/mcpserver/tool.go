@@ -231,7 +231,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		if !known {
 			return fail(sandbox.Errorf(sandbox.Unauthenticated, "%s: nobody is signed in", t.name))
 		}
-		if !id.Can(t.scope) {
+		if !id.May(t.scope, t.readOnly) {
 			return fail(lacks(s.renamer.name(t.name), t.scope))
 		}
 		ctx, end, err := s.transport.Begin(ctx, id, req.Session.ID(), req.Extra)

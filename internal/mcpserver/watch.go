@@ -215,7 +215,7 @@ func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (f
 	if isFile {
 		scope = auth.ScopeFiles
 	}
-	if !id.Can(scope) {
+	if !id.Reads(scope) {
 		return nil, notFound(uri)
 	}
 	var look func(context.Context) (string, bool, error)

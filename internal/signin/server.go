@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -227,7 +228,7 @@ func wanted(parameter string) []auth.Scope {
 }
 
 // signIn returns the identity of the person who typed a token, and the scopes of
-// want that it has. The error wraps [sandbox.Unauthenticated] or
+// want that it has. A person who can only read gets the scope read. The error wraps [sandbox.Unauthenticated] or
 // [sandbox.Forbidden], and its text is for the person.
 func (s *Server) signIn(ctx context.Context, token string, want []auth.Scope) (auth.Identity, []string, error) {
 	id, err := s.opts.Auth.Verify(ctx, strings.TrimSpace(token))
@@ -243,8 +244,11 @@ func (s *Server) signIn(ctx context.Context, token string, want []auth.Scope) (a
 	}
 	var scopes []string
 	for _, scope := range want {
-		if id.Can(scope) {
+		switch {
+		case id.Can(scope):
 			scopes = append(scopes, string(scope))
+		case id.Can(auth.ScopeRead) && !slices.Contains(scopes, string(auth.ScopeRead)):
+			scopes = append(scopes, string(auth.ScopeRead)) // less than the program wants
 		}
 	}
 	if len(scopes) == 0 {

@@ -103,6 +103,9 @@ func putGrantTokens(ctx context.Context, tx *sql.Tx, grant string, tokens []sand
 	return nil
 }
 
+// tokenInForceSQL selects tokens t that are in force at the time ?1.
+const tokenInForceSQL = `t.revoked_at = 0 AND (t.expires_at = 0 OR t.expires_at > ?1)`
+
 const selectGrantSQL = `SELECT g.id, g.token_id, t.principal, g.client_id, g.client_name, g.scopes, g.created_at, g.used_at, g.expires_at
 	FROM oauth_grants g JOIN tokens t ON t.id = g.token_id`
 
@@ -125,7 +128,7 @@ func scanGrant(scan scanFunc) (g sandbox.Grant, err error) {
 // oldest first.
 func (s *Store) Grants(ctx context.Context) ([]sandbox.Grant, error) {
 	var list []sandbox.Grant
-	err := collect(ctx, s.read, selectGrantSQL+` WHERE t.revoked_at = 0 AND g.expires_at >= ? ORDER BY g.created_at, g.id`,
+	err := collect(ctx, s.read, selectGrantSQL+` WHERE `+tokenInForceSQL+` AND g.expires_at >= ?1 ORDER BY g.created_at, g.id`,
 		[]any{s.now().UnixMicro()}, func(scan scanFunc) error {
 			g, err := scanGrant(scan)
 			list = append(list, g)
@@ -148,7 +151,7 @@ func (s *Store) GrantToken(ctx context.Context, hash [32]byte, refresh bool) (sa
 	err := s.read.QueryRowContext(ctx, `SELECT grant_id, expires_at, replaced_at FROM oauth_tokens WHERE hash = ? AND refresh = ? AND expires_at >= ?`,
 		hash[:], refresh, now).Scan(&grant, &expires, &replaced)
 	if err == nil {
-		g, err = scanGrant(s.read.QueryRowContext(ctx, selectGrantSQL+` WHERE g.id = ? AND t.revoked_at = 0 AND g.expires_at >= ?`, grant, now).Scan)
+		g, err = scanGrant(s.read.QueryRowContext(ctx, selectGrantSQL+` WHERE `+tokenInForceSQL+` AND g.expires_at >= ?1 AND g.id = ?2`, now, grant).Scan)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return g, t, sandbox.Errorf(sandbox.NotFound, "no such token")

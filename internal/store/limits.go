@@ -115,19 +115,13 @@ type Group struct {
 func (s *Store) AddMembers(ctx context.Context, group string, members []sandbox.Principal) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		for _, p := range members {
-			if _, err := tx.ExecContext(ctx, `INSERT INTO group_members VALUES (?, ?) ON CONFLICT DO NOTHING`, group, p); err != nil {
+			_, err := tx.ExecContext(ctx, `INSERT INTO group_members (group_name, principal) VALUES (?, ?)
+				ON CONFLICT DO UPDATE SET claimed = 0`, group, p)
+			if err != nil {
 				return err
 			}
-			var in, has int
-			err := tx.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM group_members WHERE principal = ?),
-				(SELECT count(*) FROM group_members WHERE group_name = ?)`, p, group).Scan(&in, &has)
-			switch {
-			case err != nil:
+			if err := checkGroup(ctx, tx, group, p); err != nil {
 				return err
-			case in > MaxGroupsOf:
-				return sandbox.Errorf(sandbox.Exhausted, "%s would be in more than %d groups", p, MaxGroupsOf)
-			case has > MaxGroupMembers:
-				return sandbox.Errorf(sandbox.Exhausted, "group %s would have more than %d members", group, MaxGroupMembers)
 			}
 		}
 		return nil

@@ -60,7 +60,7 @@ func (c Completer) Complete(ctx context.Context, id auth.Identity, p *mcp.Comple
 		ref = p.Ref.Name
 	}
 	source, ok := c.Sources[Argument{ref, p.Argument.Name}]
-	if !ok || !id.Can(source.Scope) {
+	if !ok || !id.Reads(source.Scope) {
 		return d, nil
 	}
 	var given map[string]string
