@@ -135,6 +135,7 @@ func TestRoles(t *testing.T) {
 		members = "admin member old old-admin"
 		runs    = members
 		watch   = "admin operator old-admin"
+		admins  = "admin old-admin"
 	)
 	in := map[string]any{"sandbox_id": box.ID}
 	with := func(k string, v any) map[string]any { return map[string]any{"sandbox_id": box.ID, k: v} }
@@ -157,6 +158,21 @@ func TestRoles(t *testing.T) {
 		"HTTP PUT workspaces":  {files, web("PUT", "/workspaces/w/archive", "")},
 		"HTTP DELETE":          {files, web("DELETE", "/workspaces/none", "")},
 		"HTTP usage":           {all, web("GET", "/api/usage", "")},
+		"API tokens":           {watch, web("GET", "/api/tokens", "")},
+		"API make token":       {admins, web("POST", "/api/tokens", `{"name":"a b"}`)},
+		"API rotate token":     {admins, web("POST", "/api/tokens/none/rotate", "{}")},
+		"API revoke token":     {admins, web("DELETE", "/api/tokens/none", "")},
+		"API groups":           {watch, web("GET", "/api/groups", "")},
+		"API add member":       {admins, web("POST", "/api/groups/g/members", "{}")},
+		"API remove member":    {admins, web("DELETE", "/api/groups/g/members?principal=x", "")},
+		"API remove group":     {admins, web("DELETE", "/api/groups/g", "")},
+		"API limits":           {watch, web("GET", "/api/limits", "")},
+		"API set limits":       {admins, web("PUT", "/api/limits", "{}")},
+		"API remove limits":    {admins, web("DELETE", "/api/limits?principal=x", "")},
+		"API own runs":         {reads, web("GET", "/api/runs", "")},
+		"API all runs":         {watch, web("GET", "/api/runs?principal=*", "")},
+		"API usage of others":  {watch, web("GET", "/api/usage?principal=token:bob", "")},
+		"API document":         {all, web("GET", "/api/openapi.json", "")},
 		"HTTP metrics":         {watch, web("GET", "/metrics", "")},
 		"HTTP port":            {runs, web("GET", "/ports/"+box.ID+"/8080/", "")},
 		"E2B GET": {members, func(token string) bool {

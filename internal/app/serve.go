@@ -98,6 +98,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	opts.Listen = s.opts.Config.Server.Listen
 	opts.MCP, opts.E2B = server.Handler(), e2b
 	opts.Files, opts.Usage = s.served, s.store
+	s.serveAdministration(&opts)
 	opts.Ports, opts.PreviewDomain = s.ports, s.ports.Domain()
 	if s.opts.Config.Server.Dashboard {
 		opts.Dashboard = s.dashboard(base)

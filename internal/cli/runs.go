@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 )
 
 // usualHistory is how many runs are listed by default.
@@ -22,19 +23,21 @@ const maxFirstLine = 50
 
 func (p *program) runsCommand() *cobra.Command {
 	var q operator.HistoryQuery
-	verdict := ""
+	verdict, since, until := "", "", ""
 	cmd := &cobra.Command{
 		Use:        "runs",
 		SuggestFor: []string{"history"},
 		Short:      "List runs",
 		Long: `List the latest runs of all sandboxes and principals of the state directory, the
-newest first. The list has runs for 24 hours after their end, also if their
-sandbox has stopped. glovebox logs RUN shows the output of one.
+newest first. The list has runs for 24 hours after their end, or as long as the
+setting run.keep says, also if their sandbox has stopped. glovebox logs RUN shows the
+output of one.
 
 The principal of a run is the client that asked for it: local for this command
 line and for MCP over stdio, token:NAME for a client of a server.`,
 		Example: `  glovebox runs
   glovebox runs --principal alice --verdict failed
+  glovebox runs --since 2026-11-26T14:00:00Z --label billing
   glovebox runs --sandbox sbx_k3v5... --limit 0
   glovebox runs --json | jq -r '.[].program'`,
 		Args: noArgs,
@@ -46,6 +49,12 @@ line and for MCP over stdio, token:NAME for a client of a server.`,
 			q.Verdict = sandbox.VerdictCode(verdict)
 			if verdict != "" && !slices.Contains(sandbox.VerdictCodes(), q.Verdict) {
 				return console.UsageError("--verdict: %q is not a verdict; the verdicts are %s", verdict, verdicts())
+			}
+			if q.Since, err = timeFlag("--since", since); err != nil {
+				return err
+			}
+			if q.Until, err = timeFlag("--until", until); err != nil {
+				return err
 			}
 			sys, err := p.open(cmd.Context(), looks)
 			if err != nil {
@@ -75,9 +84,24 @@ line and for MCP over stdio, token:NAME for a client of a server.`,
 	f.StringVar(&q.Principal, "principal", "", "only runs of this `principal`, or of the token of this name")
 	f.StringVar(&q.SandboxID, "sandbox", "", "only runs in the sandbox with this `ID`")
 	f.StringVar(&verdict, "verdict", "", "only runs with this `verdict`: "+verdicts())
+	f.StringVar(&q.Label, "label", "", "only runs in sandboxes with this `value` of the label that usage.label names")
+	f.StringVar(&since, "since", "", "only runs that started at this `time` or later, such as 2026-11-26 or 2026-11-26T14:00:00Z")
+	f.StringVar(&until, "until", "", "only runs that started before this `time`")
 	f.IntVarP(&q.Limit, "limit", "n", usualHistory, "how many runs to list; 0 lists all")
 	p.addJSON(cmd)
 	return cmd
+}
+
+// timeFlag parses the time of a flag. "" is zero.
+func timeFlag(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := usage.ParseTime(text)
+	if err != nil {
+		return t, console.UsageError("%s: %w", flag, err)
+	}
+	return t, nil
 }
 
 func verdicts() string {

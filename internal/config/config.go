@@ -251,6 +251,9 @@ type Run struct {
 	// LogSize is the maximum size of a run's stored output, in bytes. Beyond it,
 	// the middle is dropped and counted.
 	LogSize Bytes `yaml:"log_size"`
+	// Keep is how long the records and output of runs and sandboxes are kept after
+	// their end.
+	Keep Duration `yaml:"keep"`
 }
 
 // Longest returns the longest timeout of a run: MaxTimeout, or [sandbox.Forever]
@@ -319,6 +322,7 @@ func Default(getenv func(string) string) Config {
 		Run: Run{
 			Timeout: Duration(30 * time.Second),
 			LogSize: 64 << 20,
+			Keep:    Duration(24 * time.Hour),
 		},
 		Workspace: Workspace{
 			Size:       10 << 30,
@@ -458,6 +462,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Images.MaxSize <= 0 || c.Images.MaxFiles <= 0 {
 		return invalid("images.max_size and images.max_files", "must be above zero", "leave them out for the defaults")
+	}
+	if keep := time.Duration(c.Run.Keep); keep < time.Minute || keep > 10*366*24*time.Hour {
+		return invalid("run.keep", fmt.Sprintf("%v is not between a minute and 10 years", c.Run.Keep), "write a time such as 24h or 720h")
 	}
 	if c.Run.LogSize < minLogSize {
 		return invalid("run.log_size", fmt.Sprintf("%v is below the minimum, %v", c.Run.LogSize, Bytes(minLogSize)),

@@ -245,6 +245,7 @@ func TestValidate(t *testing.T) {
 		"usage by an endless label":  {func(c *Config) { c.Usage.Label = strings.Repeat("x", 101) }, "usage.label"},
 		"audit of few endless files": {func(c *Config) { c.Audit.FileSize, c.Audit.Keep = 0, 2 }, "audit.keep"},
 		"timeout over max":           {func(c *Config) { c.Run.MaxTimeout = 1 }, "run.max_timeout"},
+		"short history":              {func(c *Config) { c.Run.Keep = 0 }, "run.keep"},
 		"small log":                  {func(c *Config) { c.Run.LogSize = 1 }, "run.log_size"},
 		"bad address":                {func(c *Config) { c.Server.Listen = "8080" }, "server.listen"},
 		"short token":                {func(c *Config) { c.Server.Token = "secret" }, "GLOVEBOX_TOKEN"},

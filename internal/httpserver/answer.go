@@ -5,30 +5,20 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/glovebox-dev/glovebox/internal/problem"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // writeError answers with an error as JSON. It hides the details of internal
 // errors.
 func writeError(w http.ResponseWriter, err error) {
-	p := sandbox.ProblemOf(err, []string{"path", "workspace", "sandbox_id", "port"})
-	if p.Kind == sandbox.Internal {
-		p.Message = "internal error; the server's log says how"
-	}
-	if p.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
-	}
-	writeProblem(w, p.Kind.HTTPStatus(), p)
+	p := problem.Of(err, []string{"path", "workspace", "sandbox_id", "port", "principal", "since", "until", "by", "format"})
+	problem.Write(w, p.Kind.HTTPStatus(), p)
 }
 
 // refuse answers with an error and the given status.
 func refuse(w http.ResponseWriter, status int, kind, text, hint string) {
-	writeProblem(w, status, sandbox.Problem{Kind: sandbox.Kind(kind), Message: text, Hint: hint})
-}
-
-// writeProblem answers with p, as the member error of an object.
-func writeProblem(w http.ResponseWriter, status int, p sandbox.Problem) {
-	writeJSON(w, status, map[string]sandbox.Problem{"error": p})
+	problem.Write(w, status, sandbox.Problem{Kind: sandbox.Kind(kind), Message: text, Hint: hint})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

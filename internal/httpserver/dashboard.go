@@ -26,7 +26,7 @@ const dashboardPath = "/ui/"
 // serveDashboard serves the dashboard, if there is one. Its requests pass no check of
 // the origin here, because the dashboard's own check is stricter, and because no page
 // of another origin may read its answers.
-func (s *Server) serveDashboard(mux *http.ServeMux, g *guard, limits *limits) {
+func (s *Server) serveDashboard(mux *routes, g *guard, limits *limits) {
 	d := s.opts.Dashboard
 	if d == nil {
 		return

@@ -337,7 +337,7 @@ func contentDisposition(how, name string) string {
 
 // serveWorkspaces registers the handlers with which a principal lists, measures,
 // deletes, exports and imports its workspaces.
-func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(h http.Handler, lasts func(*http.Request) bool) http.Handler) {
+func (s *Server) serveWorkspaces(mux *routes, door func(h http.Handler, lasts func(*http.Request) bool) http.Handler) {
 	handle := func(pattern string, lasts func(*http.Request) bool, do func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error) {
 		mux.Handle(pattern, door(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id, _ := auth.FromContext(r.Context())

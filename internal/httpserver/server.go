@@ -57,6 +57,11 @@ type Options struct {
 	Files Files
 	// Usage serves /api/usage. Nil: this path does not exist.
 	Usage Usage
+	// Admin has the handlers of the administration of accounts by their patterns. They
+	// find the caller's identity in the context, and check its scopes. Public has those
+	// that need no token.
+	Admin  map[string]http.Handler
+	Public map[string]http.Handler
 	// Ports serves ports of sandboxes below /ports/. If PreviewDomain is not
 	// empty, it also serves them at hosts of the form PORT-SANDBOX.PreviewDomain.
 	// Nil: ports are not served.
@@ -158,8 +163,10 @@ type Server struct {
 	tls     *tls.Config
 	shares  *Shares
 	live    live
-	closing context.Context
-	close   context.CancelFunc // cancels closing
+	// patterns are those of the mux.
+	patterns []string
+	closing  context.Context
+	close    context.CancelFunc // cancels closing
 }
 
 // New returns a Server. If the options contradict each other, the error wraps
@@ -202,7 +209,7 @@ func New(o Options) (*Server, error) {
 	}
 
 	limits := newLimits(o.RequestsPerSecond)
-	mux := http.NewServeMux()
+	mux := &routes{mux: http.NewServeMux()}
 	mux.HandleFunc("GET /healthz", healthz)
 	metadata := g.checkHost(g.checkOrigin(http.HandlerFunc(s.metadata)))
 	mux.Handle(metadataPath, metadata)
@@ -249,13 +256,37 @@ func New(o Options) (*Server, error) {
 	if o.Usage != nil {
 		mux.Handle("GET "+usagePath, door(http.HandlerFunc(s.serveUsage), never))
 	}
+	for pattern, h := range o.Admin {
+		mux.Handle(pattern, door(h, never))
+	}
+	for pattern, h := range o.Public {
+		mux.Handle(pattern, g.checkHost(h))
+	}
 	if o.ServeMetrics {
 		mux.Handle("GET "+metricsPath, door(operatorsOnly(o.Metrics.Handler()), never))
 	}
 	mux.Handle("/", rest)
-	s.handler = s.logRequests(s.showPorts(g, mux))
+	s.handler, s.patterns = s.logRequests(s.showPorts(g, mux.mux)), mux.patterns
 	return s, nil
 }
+
+// routes is a mux that knows its patterns.
+type routes struct {
+	mux      *http.ServeMux
+	patterns []string
+}
+
+// Handle adds a handler.
+func (r *routes) Handle(pattern string, h http.Handler) {
+	r.patterns = append(r.patterns, pattern)
+	r.mux.Handle(pattern, h)
+}
+
+// HandleFunc adds a handler.
+func (r *routes) HandleFunc(pattern string, h http.HandlerFunc) { r.Handle(pattern, h) }
+
+// Patterns returns the patterns of all paths that the server serves.
+func (s *Server) Patterns() []string { return s.patterns }
 
 // Handler returns the handler of Serve, for tests.
 func (s *Server) Handler() http.Handler { return s.handler }

@@ -13,7 +13,7 @@ const hintSendToken = "send Authorization: Bearer and a token of this server; gl
 // serveSignIn serves the paths at which MCP clients without a token look for an
 // authorization server. Without [Options.SignIn], this server is none. But clients
 // show the answer to their user, so the answers say how to get a token.
-func (s *Server) serveSignIn(mux *http.ServeMux, g *guard) {
+func (s *Server) serveSignIn(mux *routes, g *guard) {
 	guarded := func(path string, h http.HandlerFunc) { mux.Handle(path, g.checkHost(g.checkOrigin(h))) }
 	guarded("/.well-known/", func(w http.ResponseWriter, _ *http.Request) {
 		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "this server is not an authorization server"), "%s", s.howToSignIn()))

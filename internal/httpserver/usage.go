@@ -20,6 +20,9 @@ type Usage interface {
 
 const usagePath = "/api/usage"
 
+// allPrincipals asks for the use of all principals.
+const allPrincipals = "*"
+
 const (
 	// usualUsage is the time that an answer covers by default.
 	usualUsage = 30 * usage.Day
@@ -35,16 +38,27 @@ type ownUsage struct {
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// serveUsage answers with what the caller's principal used. Other principals do not
-// exist for it, whatever its scopes are.
+// serveUsage answers with what the caller's principal used. Only an operator may ask for
+// another principal, or with "*" for all.
 func (s *Server) serveUsage(w http.ResponseWriter, r *http.Request) {
 	id, _ := auth.FromContext(r.Context())
-	q, asCSV, err := usageQuery(r.URL.Query(), time.Now())
+	query := r.URL.Query()
+	of := id.Principal
+	if p := sandbox.Principal(query.Get("principal")); p != "" && p != of {
+		if of = p; !id.Can(auth.ScopeOperate) {
+			writeError(w, sandbox.Errorf(sandbox.Forbidden, "principal: the token lacks the scope operate"))
+			return
+		}
+	}
+	q, asCSV, err := usageQuery(query, time.Now())
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	q.Principals, q.Limit = []sandbox.Principal{id.Principal}, maxUsageRows+1
+	q.Limit = maxUsageRows + 1
+	if of != allPrincipals {
+		q.Principals = []sandbox.Principal{of}
+	}
 	rows, err := s.opts.Usage.Usage(r.Context(), q)
 	if err != nil {
 		s.fileError(w, "serve usage", err)
@@ -55,14 +69,16 @@ func (s *Server) serveUsage(w http.ResponseWriter, r *http.Request) {
 		rows = rows[:maxUsageRows]
 	}
 	for i := range rows {
-		rows[i].Principal = "" // it is that of the answer
+		if rows[i].Principal == of {
+			rows[i].Principal = "" // it is that of the answer
+		}
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	if !asCSV {
 		if rows == nil {
 			rows = []usage.Row{}
 		}
-		writeJSON(w, http.StatusOK, ownUsage{id.Principal, rows, more})
+		writeJSON(w, http.StatusOK, ownUsage{of, rows, more})
 		return
 	}
 	if more {
@@ -83,8 +99,8 @@ func (s *Server) serveUsage(w http.ResponseWriter, r *http.Request) {
 // usageQuery parses the query of a URL.
 func usageQuery(v url.Values, now time.Time) (q usage.Query, asCSV bool, err error) {
 	for name, values := range v {
-		if !slices.Contains([]string{"since", "until", "by", "format"}, name) || len(values) != 1 {
-			return q, false, sandbox.Errorf(sandbox.Invalid, "there is no parameter %.50q, or it is there twice; the parameters are since, until, by and format", name)
+		if !slices.Contains([]string{"principal", "since", "until", "by", "format"}, name) || len(values) != 1 {
+			return q, false, sandbox.Errorf(sandbox.Invalid, "there is no parameter %.50q, or it is there twice; the parameters are principal, since, until, by and format", name)
 		}
 	}
 	q.From, q.By = now.Add(-usualUsage).UTC().Truncate(usage.Day), []usage.Column{usage.ByDay}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -13,9 +14,15 @@ import (
 type HistoryQuery struct {
 	// Principal is a principal, or the name of a token.
 	Principal string
+	// Whose is exactly a principal. It excludes Principal.
+	Whose     sandbox.Principal
 	SandboxID string
 	Verdict   sandbox.VerdictCode
-	Limit     int // at most so many, the newest
+	// Label is the value of the label by which usage is counted.
+	Label string
+	// Runs started at Since or later, and before Until.
+	Since, Until time.Time
+	Limit        int // at most so many, the newest
 }
 
 // A Run is a run with its principal and its program.
@@ -35,9 +42,12 @@ func (o *Operator) History(ctx context.Context, q HistoryQuery) ([]Run, error) {
 	if q.SandboxID != "" && !sandbox.ValidID(q.SandboxID) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the ID of a sandbox", q.SandboxID), "glovebox ps lists them")
 	}
-	f := store.HistoryFilter{SandboxID: q.SandboxID, Verdict: q.Verdict, Limit: q.Limit}
+	f := store.HistoryFilter{SandboxID: q.SandboxID, Verdict: q.Verdict, Label: q.Label, From: q.Since, To: q.Until, Limit: q.Limit}
 	if q.Principal != "" {
 		f.Principals = []sandbox.Principal{sandbox.Principal(q.Principal), sandbox.TokenPrincipal(q.Principal)}
+	}
+	if q.Whose != "" {
+		f.Principals = []sandbox.Principal{q.Whose}
 	}
 	records, err := o.store.History(ctx, f)
 	if err != nil {

@@ -40,6 +40,10 @@ func TestHistory(t *testing.T) {
 	add("2", "sbx_2", "token:a", time.Second, sandbox.Failed)
 	add("3", "sbx_2", "token:b", time.Second, "")
 	add("4", "sbx_1", "token:a", 3*time.Second, sandbox.OK)
+	if _, err := s.write.ExecContext(t.Context(), `INSERT INTO meters (sandbox_id, principal, workspace, label, memory_kib, started_at, counted_at)
+		VALUES ('sbx_2', 'local', '', 'billing', 0, 0, 0) ON CONFLICT DO UPDATE SET label = excluded.label`); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		f    HistoryFilter
 		want []string
@@ -49,6 +53,9 @@ func TestHistory(t *testing.T) {
 		"Principals": {HistoryFilter{Principals: []sandbox.Principal{"token:a", "token:b", "a"}}, []string{"4", "3", "2"}},
 		"Sandbox":    {HistoryFilter{SandboxID: "sbx_2"}, []string{"3", "2"}},
 		"Verdict":    {HistoryFilter{Verdict: sandbox.OK, Principals: []sandbox.Principal{"token:a"}}, []string{"4"}},
+		"Label":      {HistoryFilter{Label: "billing"}, []string{"3", "2"}},
+		"From":       {HistoryFilter{From: begun.Add(time.Second)}, []string{"4", "3", "2"}},
+		"To":         {HistoryFilter{To: begun.Add(time.Second)}, []string{"1"}},
 		"None":       {HistoryFilter{SandboxID: "sbx_3"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,5 +161,29 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	if got, err := s.Run(t.Context(), "run"); err != nil || got.Program != program {
 		t.Errorf("the run has a program of %d bytes, %v", len(got.Program), err)
+	}
+}
+
+// TestHistoryUsesIndexes: no search reads all runs.
+func TestHistoryUsesIndexes(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	for where, index := range map[string]string{
+		"principal IN ('a')":                     "runs_by_principal",
+		"verdict = 'failed' AND ended_at != 0":   "runs_by_verdict",
+		"started_at >= 5 AND started_at < 9":     "runs_started",
+		"principal IN ('a') AND started_at >= 5": "runs_by_principal",
+		"sandbox_id IN (SELECT sandbox_id FROM meters WHERE label = 'x' AND label != '')": "meters_label",
+	} {
+		var plan strings.Builder
+		err := collect(t.Context(), s.read, "EXPLAIN QUERY PLAN "+historySQL+" WHERE "+where+" ORDER BY started_at DESC, id DESC LIMIT 10", nil, func(scan scanFunc) error {
+			var a, b, c int
+			var text string
+			err := scan(&a, &b, &c, &text)
+			plan.WriteString(text + "\n")
+			return err
+		})
+		if err != nil || !strings.Contains(plan.String(), index) {
+			t.Errorf("%s: %v\n%s", where, err, &plan)
+		}
 	}
 }

@@ -28,15 +28,14 @@ const (
 	kindGroup     = "group"
 )
 
-// An AccountLimit is a limit of a principal, of [AnyPrincipal], or of a group.
-type AccountLimit struct {
-	Group     string            `json:"group,omitempty"`
-	Principal sandbox.Principal `json:"principal,omitempty"`
-	Limit     usage.Limit       `json:"limit"`
-	Value     int64             `json:"value"`
-}
+// AccountLimit is [usage.AccountLimit], and Group is [usage.Group].
+type (
+	AccountLimit = usage.AccountLimit
+	Group        = usage.Group
+)
 
-func (a AccountLimit) account() (kind, account string) {
+// accountOf returns the kind and the name of a limit's account.
+func accountOf(a AccountLimit) (kind, account string) {
 	if a.Group != "" {
 		return kindGroup, a.Group
 	}
@@ -47,7 +46,7 @@ func (a AccountLimit) account() (kind, account string) {
 func (s *Store) SetLimits(ctx context.Context, list []AccountLimit) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		for _, l := range list {
-			kind, account := l.account()
+			kind, account := accountOf(l)
 			_, err := tx.ExecContext(ctx, `INSERT INTO usage_limits VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`,
 				kind, account, l.Limit, l.Value)
 			if err != nil {
@@ -62,7 +61,7 @@ func (s *Store) SetLimits(ctx context.Context, list []AccountLimit) error {
 // RemoveLimits removes limits of an account; none removes all. It returns how many it
 // removed.
 func (s *Store) RemoveLimits(ctx context.Context, of AccountLimit, limits []usage.Limit) (removed int64, err error) {
-	kind, account := of.account()
+	kind, account := accountOf(of)
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		remove := func(where string, args ...any) error {
 			r, err := tx.ExecContext(ctx, `DELETE FROM usage_limits WHERE kind = ? AND account = ?`+where, append([]any{kind, account}, args...)...)
@@ -102,12 +101,6 @@ func (s *Store) Limits(ctx context.Context) ([]AccountLimit, error) {
 		return err
 	})
 	return list, sandbox.Wrap(err, "list limits", "")
-}
-
-// A Group is a group and its members.
-type Group struct {
-	Name    string              `json:"group"`
-	Members []sandbox.Principal `json:"members"`
 }
 
 // AddMembers adds principals to a group, which they make. The error is of kind Exhausted

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -13,7 +14,11 @@ type HistoryFilter struct {
 	Principals []sandbox.Principal // any of them
 	SandboxID  string
 	Verdict    sandbox.VerdictCode
-	Limit      int
+	// Label is the value of the label by which usage is counted.
+	Label string
+	// Runs started at From or later, and before To.
+	From, To time.Time
+	Limit    int
 }
 
 // historySQL reads runs with the first characters of their programs. A list of all
@@ -36,6 +41,15 @@ func (s *Store) History(ctx context.Context, f HistoryFilter) ([]Run, error) {
 	}
 	if f.Verdict != "" {
 		where, args = append(where, "verdict = ? AND ended_at != 0"), append(args, f.Verdict)
+	}
+	if f.Label != "" {
+		where, args = append(where, "sandbox_id IN (SELECT sandbox_id FROM meters WHERE label = ? AND label != '')"), append(args, f.Label)
+	}
+	if !f.From.IsZero() {
+		where, args = append(where, "started_at >= ?"), append(args, micros(f.From))
+	}
+	if !f.To.IsZero() {
+		where, args = append(where, "started_at < ?"), append(args, micros(f.To))
 	}
 	query := historySQL
 	if len(where) > 0 {

@@ -181,3 +181,18 @@ func (x Excess) String() string {
 	}
 	return fmt.Sprintf("%s limit %s is %s, and %s is used", whose, x.Limit, x.Limit.Format(x.Max), x.Limit.Format(x.Used))
 }
+
+// An AccountLimit is a limit of a principal, of any principal ("*"), or of a group. A
+// time is in milliseconds.
+type AccountLimit struct {
+	Group     string            `json:"group,omitempty"`
+	Principal sandbox.Principal `json:"principal,omitempty"`
+	Limit     Limit             `json:"limit"`
+	Value     int64             `json:"value"`
+}
+
+// A Group is a group and its members.
+type Group struct {
+	Name    string              `json:"group"`
+	Members []sandbox.Principal `json:"members"`
+}
