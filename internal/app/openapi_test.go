@@ -20,7 +20,7 @@ import (
 
 // others are the patterns of protocols that are not described by our document.
 var others = []string{
-	"/.well-known/", // nothing
+	"/.well-known/",         // nothing
 	"/mcp", "/mcp/", "/sse", // MCP
 	"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/", // OAuth
 	"/register", "/authorize", "/token", "/revoke", "/device", "/device_authorization",

@@ -49,6 +49,7 @@ const (
 	LimitRemove     Action = "limit.remove"
 	GroupAdd        Action = "group.add"
 	GroupRemove     Action = "group.remove"
+	PrincipalForget Action = "principal.forget"
 	LogOpen         Action = "audit.open"
 	LogPrune        Action = "audit.prune"
 	LogGap          Action = "audit.gap"
