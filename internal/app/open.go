@@ -73,6 +73,15 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	}
 	if opts.Metrics {
 		s.metrics = metrics.New(opts.Version, s.DriverName())
+		if opts.Getenv != nil {
+			to, err := trace.TargetFromEnv(opts.Getenv, "metrics", opts.Version)
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
+			}
+			if to != nil {
+				s.exporter = s.metrics.Export(to, opts.Version, s.log)
+			}
+		}
 	}
 	s.workspaces, err = openWorkspaces(c, s.driver)
 	if err != nil {
@@ -209,6 +218,9 @@ func (s *System) Close(ctx context.Context) error {
 	}
 	if s.closeAudit != nil {
 		errs = append(errs, s.closeAudit())
+	}
+	if s.exporter != nil {
+		s.exporter.Close()
 	}
 	if s.traces != nil {
 		s.traces.Close()

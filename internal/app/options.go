@@ -37,7 +37,7 @@ type Options struct {
 	// is then accepted.
 	Looks bool
 	// Getenv returns the environment variables that configure the export of
-	// traces; nil exports none.
+	// traces and metrics; nil exports none.
 	Getenv func(string) string
 	// TestDrivers are drivers by name, in addition to the build's. Only tests
 	// set it.

@@ -45,6 +45,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 		Internet:        slices.ContainsFunc(c.Network.Most().Rules(), func(r sandbox.NetworkRule) bool { return r.Internet }),
 		MaxMessageBytes: int64(c.Server.BodyLimit),
 		Shares:          s.mcpShares,
+		Called:          s.metrics.ToolCalled,
 	}
 	if s.served != nil {
 		opts.Files, opts.Ports = s.served, s.ports

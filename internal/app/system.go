@@ -53,6 +53,7 @@ type System struct {
 	mcpShares  *ledger.Shares
 	metrics    *metrics.Set // nil without metrics
 
+	exporter   *metrics.Exporter // nil if metrics are not exported
 	traces     *trace.Exporter // nil if traces are not exported
 	stop       context.CancelFunc
 	background sync.WaitGroup

@@ -26,7 +26,7 @@ var table = []row{
 	{"fair", "sandbox"},
 	{"fair/fairtest", "sandbox"},
 	{"usage", "sandbox"},
-	{"metrics", "fair, sandbox, usage"},
+	{"metrics", "fair, sandbox, trace, usage"},
 	{"guestapi", "sandbox"},
 	{"guest", "guest/account, guest/changes, guest/contexts, guest/files, guest/lease, guest/picture, guest/process, guest/procfs, guest/rpc, guest/sudo, guestapi, sandbox, workspace"},
 	{"guest/rpc", "guestapi"},
@@ -180,6 +180,7 @@ var outside = map[string][]string{
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor/bundle", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},
+	"github.com/prometheus/client_model":     {"metrics"}, // what its registry gathers
 	"github.com/rogpeppe/go-internal":        {"cli/install", "tests"},
 	"github.com/spf13/cobra":                 {"cli", "cli/install", "cli/snapshots"},
 	"github.com/spf13/pflag":                 {"cli"}, // belongs to cobra

@@ -26,12 +26,10 @@ type Options struct {
 	Log     *slog.Logger
 	Version string
 
-	// Profile, if not nil, is served instead of this package's own tools and
-	// resources.
+	// Profile, if not nil, replaces this package's own tools and resources.
 	Profile *profile.Profile
 
-	// Ports makes URLs for ports of sandboxes. Nil: the tool preview_url is not
-	// offered.
+	// Ports makes URLs for ports of sandboxes. If it is nil, there is no preview_url.
 	Ports Ports
 	// Files makes URLs for files, and HostFiles copies files from and to this
 	// machine. Both may be nil. HostFiles is only for a server on stdio.
@@ -43,9 +41,8 @@ type Options struct {
 	Tools    []string
 	ReadOnly bool
 
-	// ToolPrefix is put in front of the names of all tools, also where texts of the
-	// server mention them. Tools and the log have the names without it. Its characters
-	// are the caller's to check.
+	// ToolPrefix is put in front of the names of all tools, also in texts. Tools and
+	// the log have the names without it. Its characters are the caller's to check.
 	ToolPrefix string
 
 	// ApproveNetwork and ApproveLimits say that a call which makes a sandbox with more
@@ -55,13 +52,14 @@ type Options struct {
 	// Internet says that the operator allows sandboxes every public address. Tools
 	// that run programs then have MCP's hint of an open world.
 	Internet bool
+	// Called, if not nil, is called at the end of each call with its error's kind, or "".
+	Called func(tool string, kind sandbox.Kind, took time.Duration)
 
 	// MaxMessageBytes is the largest message that a client may send, in bytes.
 	// Zero is [transport.DefaultMaxMessageBytes].
 	MaxMessageBytes int64
-	// MaxSessions bounds the open HTTP sessions of clients that speak an older
-	// version of the protocol. Zero is [ledger.DefaultMaxSessions]. It is ignored if
-	// Shares is set.
+	// MaxSessions bounds the open HTTP sessions of clients of older protocol versions.
+	// Zero is [ledger.DefaultMaxSessions]. It is ignored if Shares is set.
 	MaxSessions int
 	// Shares are the resource pools that all principals share, possibly with
 	// other servers of the process. Nil makes pools for this server alone.

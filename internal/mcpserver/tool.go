@@ -189,10 +189,9 @@ func (t tool) meta() mcp.Meta {
 	return m
 }
 
-// handler wraps the tool with the work that all calls have in common:
-// authentication, scopes, shutdown, recovery from panics, and the log. The log of
-// a call has its principal, sandbox, run and verdict, but no text of arguments or
-// output.
+// handler wraps the tool with the work that all calls have in common: scopes, shutdown,
+// recovery from panics, metrics, and the log. The log of a call has its principal,
+// sandbox, run and verdict, but no text of arguments or output.
 func (s *Server) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (res *mcp.CallToolResult, _ error) {
 		began := time.Now()
@@ -208,6 +207,9 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 				s.log.Error("tool panicked", "tool", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				kind = sandbox.Internal
 				res = s.failure(t, sandbox.Errorf(sandbox.Internal, "%s: a fault in the server", t.name))
+			}
+			if s.opts.Called != nil {
+				s.opts.Called(t.name, kind, time.Since(began))
 			}
 			s.log.Info("tool", "tool", t.name, "principal", id.Principal, "sandbox", about.sandbox, "run", about.run,
 				"verdict", about.verdict, "error", kind, "duration", time.Since(began))

@@ -28,7 +28,7 @@ type Set struct {
 	registry *prometheus.Registry
 	driver   string
 
-	starts, refused, runs, blocked, connections, requests *prometheus.CounterVec
+	starts, refused, runs, blocked, connections, requests, tools *prometheus.CounterVec
 
 	output, traffic *prometheus.CounterVec
 	evicted, lost   prometheus.Counter
@@ -38,7 +38,7 @@ type Set struct {
 	startTime, claimTime, queueTime prometheus.Histogram
 	saves, wakes                    *prometheus.CounterVec
 	stoodTime, wakeTime             prometheus.Histogram
-	runTime, requestTime            *prometheus.HistogramVec
+	runTime, requestTime, toolTime  *prometheus.HistogramVec
 }
 
 // Buckets of durations, in seconds.
@@ -84,6 +84,11 @@ func New(version, driver string) *Set {
 			[]string{"language"}),
 		requestTime: prometheus.NewHistogramVec(histogram("http_request_seconds", "Time from the head of a request to the end of its answer.", requestBuckets, nil),
 			[]string{"path"}),
+		tools: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "glovebox_tool_calls_total", Help: "Calls of MCP tools, by result: ok or the kind of error.", ConstLabels: labels,
+		}, []string{"tool", "result"}),
+		toolTime: prometheus.NewHistogramVec(histogram("tool_call_seconds", "Time of a call of an MCP tool.", requestBuckets, labels),
+			[]string{"tool"}),
 	}
 	s.saves = counter("hibernations_total", "Sandboxes that were to be saved on disk, by result: ok or the kind of error.", "result")
 	s.wakes = counter("wakes_total", "Sandboxes that were to be woken from disk, by result: ok or the kind of error.", "result")
@@ -91,7 +96,7 @@ func New(version, driver string) *Set {
 	s.wakeTime = prometheus.NewHistogram(histogram("wake_seconds", "Time to wake a sandbox from disk, with the wait for its turn.", startBuckets, nil))
 	s.registry.MustRegister(s.saves, s.wakes, s.stoodTime, s.wakeTime)
 	s.registry.MustRegister(s.starts, s.refused, s.runs, s.output, s.connections, s.blocked, s.traffic, s.requests, s.evicted, s.lost,
-		s.startTime, s.claimTime, s.queueTime, s.runTime, s.requestTime,
+		s.startTime, s.claimTime, s.queueTime, s.runTime, s.requestTime, s.tools, s.toolTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registerUsage()
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "glovebox_build_info", Help: "Always 1."}, []string{"version"})
@@ -210,4 +215,18 @@ func (s *Set) Requested(path, method string, status int, took time.Duration) {
 	}
 	s.requests.WithLabelValues(path, method, code).Inc()
 	s.requestTime.WithLabelValues(path).Observe(took.Seconds())
+}
+
+// ToolCalled counts a call of an MCP tool. tool is the name of a tool of the server, and
+// kind that of the call's error, or "".
+func (s *Set) ToolCalled(tool string, kind sandbox.Kind, took time.Duration) {
+	if s == nil {
+		return
+	}
+	result := "ok"
+	if kind != "" {
+		result = string(kind)
+	}
+	s.tools.WithLabelValues(tool, result).Inc()
+	s.toolTime.WithLabelValues(tool).Observe(took.Seconds())
 }

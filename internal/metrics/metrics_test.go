@@ -58,6 +58,8 @@ func all(s *Set) {
 	s.Connected(sandbox.Connection{Protocol: sandbox.ProtocolTCP, Blocked: sandbox.BlockedPolicy, Sent: 1})
 	s.Requested("/mcp", http.MethodPost, 200, 4*time.Millisecond)
 	s.Shares(func() fair.Stats { return fair.Stats{Name: "requests"} })
+	s.ToolCalled("run_code", "", time.Millisecond)
+	s.ToolCalled("run_code", sandbox.Invalid, time.Millisecond)
 }
 
 func TestCounts(t *testing.T) {
