@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,7 +48,19 @@ func (s *Store) Usage(ctx context.Context, q usage.Query) ([]usage.Row, error) {
 	if !q.To.IsZero() {
 		where, args = where+" AND "+start+" < ?", append(args, micros(q.To))
 	}
-	text := `SELECT ` + strings.Join(columns, ", ") + ` FROM ` + table + ` WHERE ` + where + ` GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4`
+	// A constant column would make SQLite sort all rows, instead of reading them in the
+	// order of an index.
+	var groups []string
+	for i, c := range columns[:4] {
+		if c != "0" && c != "''" {
+			groups = append(groups, strconv.Itoa(i+1))
+		}
+	}
+	by := "1"
+	if len(groups) > 0 {
+		by = strings.Join(groups, ", ")
+	}
+	text := `SELECT ` + strings.Join(columns, ", ") + ` FROM ` + table + ` WHERE ` + where + ` GROUP BY ` + by + ` ORDER BY ` + by
 	if q.Limit > 0 {
 		text, args = text+" LIMIT ?", append(args, q.Limit)
 	}
