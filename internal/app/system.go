@@ -54,7 +54,7 @@ type System struct {
 	metrics    *metrics.Set // nil without metrics
 
 	exporter   *metrics.Exporter // nil if metrics are not exported
-	traces     *trace.Exporter // nil if traces are not exported
+	traces     *trace.Exporter   // nil if traces are not exported
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
