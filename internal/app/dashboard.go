@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/audit"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/dashboard"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
 // dashboard returns the pages for people of a server at the URL base. Commands of this
@@ -23,8 +25,8 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		Engine: s.Engine, Auth: s.auth, Log: s.log, Version: s.opts.Version, Now: s.opts.now,
 		// People type tokens only where no page of a sandbox can run code.
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
-		Languages: languages(),
-		Secure:    strings.HasPrefix(base, "https://"),
+		Languages: languages(), Accounts: members{s.store}, Audit: s.auditLog(),
+		Secure: strings.HasPrefix(base, "https://"),
 	})
 	if s.control != nil {
 		s.control.OfferLinks(func(ctx context.Context, token string) (control.Link, error) {
@@ -38,6 +40,39 @@ func (s *System) dashboard(base string) *dashboard.Server {
 	}
 	return d
 }
+
+// members answers the dashboard's questions about accounts.
+type members struct{ *store.Store }
+
+// Members returns the principals of each group.
+func (m members) Members(ctx context.Context) (map[string][]sandbox.Principal, error) {
+	list, err := m.Groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[string][]sandbox.Principal, len(list))
+	for _, g := range list {
+		of[g.Name] = g.Members
+	}
+	return of, nil
+}
+
+// auditLog returns the audit log for the dashboard, or nil if it is not enabled.
+func (s *System) auditLog() dashboard.AuditLog {
+	if !s.opts.Config.Audit.Enabled {
+		return nil
+	}
+	return auditReader{AuditDir(s.opts.Config)}
+}
+
+// An auditReader reads the audit log in a directory.
+type auditReader struct{ dir string }
+
+func (a auditReader) Last(_ context.Context, n int, match func(audit.Record) bool) ([]audit.Record, error) {
+	return audit.Last(a.dir, n, match)
+}
+
+func (a auditReader) Verify(context.Context) (audit.Report, error) { return audit.Verify(a.dir) }
 
 // languages returns the names of the languages of this program.
 func languages() []string {

@@ -137,7 +137,7 @@ var table = []row{
 	{"mcpserver/profile/interpreter", "auth, language, mcpserver/profile, sandbox"},
 	{"e2bapi/templates", "jsonbound, sandbox, template"},
 	{"e2bapi", "auth, e2bapi/templates, fair, guestapi, preview, sandbox"},
-	{"dashboard", "ansi, auth, fair, sandbox"},
+	{"dashboard", "ansi, audit, auth, fair, sandbox, usage"},
 	{"httpserver", "auth, fair, metrics, preview, problem, safepath, sandbox, trace, usage"},
 	{"adminapi", "auth, problem, sandbox, usage"},
 	{"problem", "sandbox"},

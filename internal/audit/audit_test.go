@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -351,4 +352,30 @@ func FuzzVerify(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestLast reads the latest records over the borders of files.
+func TestLast(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, Options{Dir: dir, FileSize: 2000, Keep: 100})
+	add(t, l, 50)
+	all := []int64{}
+	if err := Read(dir, func(r Record) bool { all = append(all, r.Seq); return true }); err != nil {
+		t.Fatal(err)
+	}
+	slices.Reverse(all)
+	for _, n := range []int{1, 5, 30, 1000} {
+		list, err := Last(dir, n, func(Record) bool { return true })
+		if err != nil || len(list) != min(n, len(all)) {
+			t.Fatalf("%d of the latest: %d, %v", n, len(list), err)
+		}
+		for i, r := range list {
+			if r.Seq != all[i] {
+				t.Fatalf("record %d is number %d, not %d", i, r.Seq, all[i])
+			}
+		}
+	}
+	if list, err := Last(dir, 3, func(r Record) bool { return r.Seq%2 == 0 }); err != nil || len(list) != 3 || list[2].Seq%2 != 0 {
+		t.Errorf("even records: %v, %v", list, err)
+	}
 }

@@ -55,6 +55,15 @@ const (
 	LogGap          Action = "audit.gap"
 )
 
+// Actions returns all actions.
+func Actions() []Action {
+	return []Action{
+		TokenCreate, TokenRevoke, TokenUse, TokenRefuse, SandboxCreate, SandboxStop, SandboxEnd, RunStart, RunStop, RunInput,
+		PackageInstall, FileRead, FileSearch, FileWrite, WorkspaceExport, WorkspaceImport, WorkspaceDelete, NetworkSet, NetworkRefuse,
+		SecretUse, PortOpen, GuestRequest, LimitSet, LimitRemove, GroupAdd, GroupRemove, LogOpen, LogPrune, LogGap,
+	}
+}
+
 // The outcomes of a record. Any other outcome is the kind of an error.
 const (
 	// OK is the outcome of an action that was done.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -123,6 +124,44 @@ func Read(dir string, f func(Record) bool) error {
 		}
 	}
 	return nil
+}
+
+// Last returns the latest records of a Log that match selects, the latest first and at
+// most n. It reads no older file than it needs, and verifies nothing. The errors are
+// those of [Read]; with one, the records of newer files are in the list.
+func Last(dir string, n int, match func(Record) bool) ([]Record, error) {
+	root, _, files, err := snapshot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	defer closeAll(files)
+	var list []Record
+	for _, file := range slices.Backward(files) {
+		var found []Record // of this file, in its order
+		err := lines(file, func(_ int64, line []byte) (string, bool) {
+			var r Record
+			if json.Unmarshal(line, &r) != nil {
+				return "the line is no record", false
+			}
+			if match(r) {
+				if found = append(found, r); len(found) >= 2*n {
+					found = slices.Delete(found, 0, len(found)-n)
+				}
+			}
+			return "", true
+		})
+		if err != nil {
+			return list, err
+		}
+		for _, r := range slices.Backward(found) {
+			if len(list) == n {
+				return list, nil
+			}
+			list = append(list, r)
+		}
+	}
+	return list, nil
 }
 
 // A section is a file of a Log, up to the end that it had in the snapshot.

@@ -1,6 +1,7 @@
 // Package dashboard serves the pages on which people see their sandboxes and runs,
 // and stop them. A page shows the objects of the principal that signed in, and no
-// others.
+// others. Two pages show more to people whose token has the scope admin: sums of usage
+// of all principals, and the audit log.
 //
 // Only package app imports it. [New] makes a [Server], which httpserver serves below
 // [Path]. [Server.Authenticate] identifies the person by a session cookie, and serves
@@ -56,7 +57,7 @@ type Verifier interface {
 	Gone(ctx context.Context, id auth.Identity) (bool, error)
 }
 
-// Options are the arguments of [New]. Engine, Auth and Log must be set.
+// Options are the arguments of [New]. Engine, Auth, Accounts and Log must be set.
 type Options struct {
 	Engine Engine
 	Auth   Verifier
@@ -65,6 +66,10 @@ type Options struct {
 	Version string
 	// Languages are the names of the languages in which people can run code.
 	Languages []string
+	// Accounts know what principals used.
+	Accounts Accounts
+	// Audit is the record of actions, or nil if the server keeps none.
+	Audit AuditLog
 	// TokenForm lets people sign in by typing a token. Without it, only one-time
 	// links sign in. Set it only if no page of a sandbox can run code at the host
 	// name of this server.
@@ -82,6 +87,7 @@ type Server struct {
 	sessions *sessions
 	links    *links
 	attempts *attempts
+	checked  auditState
 	pages    *http.ServeMux // for people with a session
 	public   *http.ServeMux // for everybody
 	crossing *http.CrossOriginProtection
@@ -124,6 +130,9 @@ func New(o Options) *Server {
 	s.page("GET "+Path+"sandboxes/{id}/download", s.download)
 	s.page("GET "+Path+"sandboxes/{id}/picture", s.fileAsPicture)
 	s.page("GET "+Path+"workspaces", s.workspaces)
+	s.page("GET "+Path+"usage", s.usage)
+	s.page("GET "+Path+"audit", s.audit)
+	s.page("POST "+Path+"audit/verify", s.verifyAudit)
 	s.page("GET "+Path+"try", s.try)
 	s.page("POST "+Path+"try", s.runCode)
 	s.page("GET "+Path+"settings", s.settings)

@@ -11,16 +11,20 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/audit"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 )
 
 const (
+	secret = sandbox.Principal("token:somebody-else")
 	alice  = sandbox.Principal("token:alice")
 	box    = "sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 	theRun = "run_aaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -240,6 +244,60 @@ func (e *engine) WriteFile(_ context.Context, p sandbox.Principal, id, name stri
 	return err
 }
 
+// accounts has usage of alice, who is in a group, and of somebody else.
+type accounts struct{}
+
+func (accounts) Usage(_ context.Context, q usage.Query) ([]usage.Row, error) {
+	day := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	all := []usage.Row{
+		{Start: day, Principal: alice, Amounts: usage.Amounts{CPUMillis: 1500, Runs: 3, SentBytes: 1 << 20}},
+		{Start: day, Principal: secret, Amounts: usage.Amounts{CPUMillis: 60_000, Runs: 40}},
+	}
+	if len(q.Principals) > 0 {
+		all = slices.DeleteFunc(all, func(r usage.Row) bool { return !slices.Contains(q.Principals, r.Principal) })
+	}
+	for i := range all {
+		if !q.Has(usage.ByPrincipal) {
+			all[i].Principal = ""
+		}
+		if !q.Has(usage.ByDay) {
+			all[i].Start = time.Time{}
+		}
+	}
+	return all, nil
+}
+
+func (accounts) Accounts(_ context.Context, p sandbox.Principal) ([]usage.Account, error) {
+	if p != alice {
+		return nil, nil
+	}
+	return []usage.Account{{Group: "g" + script, Limits: map[usage.Limit]int64{usage.LimitCPUDay: 3600_000}, Day: usage.Amounts{CPUMillis: 1800_000}}}, nil
+}
+
+func (accounts) Members(context.Context) (map[string][]sandbox.Principal, error) {
+	return map[string][]sandbox.Principal{"g" + script: {alice}}, nil
+}
+
+// auditLog has two records, one of which somebody else caused.
+type auditLog struct{ wrong error }
+
+func (a *auditLog) Last(_ context.Context, _ int, match func(audit.Record) bool) ([]audit.Record, error) {
+	var list []audit.Record
+	for _, r := range []audit.Record{
+		{Seq: 2, Action: audit.RunStart, Principal: alice, Sandbox: box, Run: theRun, Outcome: audit.OK, Detail: map[string]string{"language": script}},
+		{Seq: 1, Action: audit.NetworkRefuse, Principal: secret, Outcome: "forbidden", Detail: map[string]string{"host": "refused.test"}},
+	} {
+		if match(r) {
+			list = append(list, r)
+		}
+	}
+	return list, a.wrong
+}
+
+func (a *auditLog) Verify(context.Context) (audit.Report, error) {
+	return audit.Report{Records: 12345, First: 1, Files: 1}, a.wrong
+}
+
 // verifier accepts the names of principals as tokens. A token that begins with "files"
 // has that scope only.
 type verifier struct {
@@ -253,6 +311,8 @@ func (v *verifier) Verify(_ context.Context, token string) (auth.Identity, error
 	switch {
 	case strings.HasPrefix(token, "files"):
 		id.Scopes = []auth.Scope{auth.ScopeFiles}
+	case token == "operator":
+		id.Scopes = []auth.Scope{auth.ScopeAdmin}
 	case token == "runonly":
 		id.Principal, id.Scopes = alice, []auth.Scope{auth.ScopeRun}
 	case token != "alice" && token != "bob":
@@ -290,7 +350,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 		T: t, engine: newEngine(), verifier: &verifier{}, cookies: map[string]string{}, remote: "192.0.2.1:1234",
 		now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC),
 	}
-	o := Options{Engine: w.engine, Auth: w.verifier, Log: slog.New(slog.DiscardHandler), Version: "v0", Languages: []string{"python", "bash"}, TokenForm: true, Now: func() time.Time { return w.now }}
+	o := Options{Engine: w.engine, Auth: w.verifier, Log: slog.New(slog.DiscardHandler), Version: "v0", Languages: []string{"python", "bash"}, Accounts: accounts{}, Audit: &auditLog{}, TokenForm: true, Now: func() time.Time { return w.now }}
 	if change != nil {
 		change(&o)
 	}

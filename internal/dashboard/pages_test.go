@@ -18,7 +18,7 @@ var paths = []string{
 	Path, Path + "sandboxes/" + box, Path + "runs/" + theRun,
 	Path + "sandboxes/" + box + "/events", Path + "runs/" + theRun + "/events",
 	Path + "runs/" + theRun + "/output/stdout", Path + "runs/" + theRun + "/output/stderr",
-	Path + "workspaces", Path + "settings", Path + "try",
+	Path + "workspaces", Path + "settings", Path + "try", Path + "usage",
 	Path + "sandboxes/" + box + "/files", ofFile("file", named), ofFile("file", "a.png"), ofFile("file", "binary"), ofFile("file", "empty"),
 	ofFile("download", named), ofFile("picture", "a.png"),
 	Path + "runs/" + theRun + "/results/0", Path + "runs/" + theRun + "/pictures/0",
@@ -84,7 +84,7 @@ func TestForeignPrincipal(t *testing.T) {
 		res, body := w.get(path)
 		want := 404
 		switch path {
-		case Path, Path + "workspaces", Path + "settings", Path + "try":
+		case Path, Path + "workspaces", Path + "settings", Path + "try", Path + "usage":
 			want = 200
 		}
 		if res.StatusCode != want || strings.Contains(body, box) || strings.Contains(body, "alice") {

@@ -26,17 +26,18 @@ var staticFiles embed.FS
 
 // templates are all pages. Each has the name of its file, without the ending.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes":  sandbox.FormatBytes,
-	"clock":  clock,
-	"ago":    ago,
-	"took":   took,
-	"millis": func(n int64) string { return took(time.Duration(n) * time.Millisecond) },
-	"short":  short,
-	"title":  func(v any) string { return words(fmt.Sprint(v)) },
-	"tone":   tone,
-	"asset":  asset,
-	"where":  where,
-	"cpus":   func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
+	"bytes":    sandbox.FormatBytes,
+	"clock":    clock,
+	"ago":      ago,
+	"took":     took,
+	"millis":   func(n int64) string { return took(time.Duration(n) * time.Millisecond) },
+	"short":    short,
+	"title":    func(v any) string { return words(fmt.Sprint(v)) },
+	"tone":     tone,
+	"asset":    asset,
+	"where":    where,
+	"gibHours": gibHours,
+	"cpus":     func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
 }).ParseFS(pageFiles, "pages/*.html"))
 
 // A frame is the part of each page around its content.
@@ -44,12 +45,13 @@ type frame struct {
 	Title     string
 	Here      string // name of the page in the navigation, or ""
 	Principal string // of the person who signed in, or ""
+	Operator  bool   // the person may see the audit log
 	Version   string
 	Refresh   string // path of the page that the browser loads next, or ""
 }
 
 func (s *Server) frame(sess *session, title, here string) frame {
-	return frame{Title: title, Here: here, Principal: principalName(sess.id.Principal), Version: s.opts.Version}
+	return frame{Title: title, Here: here, Principal: principalName(sess.id.Principal), Operator: isOperator(sess), Version: s.opts.Version}
 }
 
 // principalName returns a principal's name for people.
@@ -112,7 +114,7 @@ func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	v := problemView{frame: frame{Title: problemTitle(p.Kind), Version: s.opts.Version}, Message: p.Message, Hint: p.Hint}
 	if sess, ok := sessionOf(r.Context()); ok {
-		v.Principal = principalName(sess.id.Principal)
+		v.Principal, v.Operator = principalName(sess.id.Principal), isOperator(sess)
 	}
 	switch p.Kind {
 	case sandbox.Internal:

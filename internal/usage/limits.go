@@ -107,8 +107,8 @@ type Account struct {
 	Hour, Day, Month Amounts
 }
 
-// use returns how much of a limit is used.
-func (a *Account) use(l Limit) int64 {
+// Use returns how much of a limit is used.
+func (a *Account) Use(l Limit) int64 {
 	switch l {
 	case LimitSandboxes:
 		return a.Live
@@ -148,7 +148,7 @@ func Reached(accounts []Account, now time.Time, creates bool) []Excess {
 		a := &accounts[i]
 		for _, l := range LimitNames() {
 			most, limited := a.Limits[l]
-			used := a.use(l)
+			used := a.Use(l)
 			if !limited || used < most || !creates && (l == LimitSandboxes || l == LimitCreations) {
 				continue
 			}
