@@ -14,6 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/dashboard"
 	"github.com/glovebox-dev/glovebox/internal/e2bapi"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
@@ -101,8 +102,10 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	opts.Files, opts.Usage = s.served, s.store
 	s.serveAdministration(&opts)
 	opts.Ports, opts.PreviewDomain = s.ports, s.ports.Domain()
+	var pages *dashboard.Server
 	if s.opts.Config.Server.Dashboard {
-		opts.Dashboard = s.dashboard(base)
+		pages = s.dashboard(base)
+		opts.Dashboard = pages
 	}
 	opts.CodeRunnerPaths = s.codeRunnerPaths()
 	if in := s.opts.Config.Server.SignIn; in.Enabled {
@@ -145,6 +148,9 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 		watched.Go(func() { builder.Run(watching) })
 	}
 	watched.Go(func() { e2b.Run(watching) })
+	if pages != nil {
+		watched.Go(func() { pages.Run(watching) })
+	}
 	defer watched.Wait()
 	defer stop()
 	s.offerRuns()

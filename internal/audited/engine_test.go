@@ -18,7 +18,7 @@ import (
 // unrecorded are the methods of the engine that need no record, each with the reason.
 var unrecorded = map[string][]string{
 	"names and states, no contents": {"Check", "Connections", "Contexts", "Get", "GlobFiles", "HasImage", "KeyedRun", "Languages", "LanguageByExtension",
-		"LastRuns", "List", "ListFiles", "Live", "Owner", "RunnerImages", "Runs", "Services", "Snapshot", "Snapshots", "StatFile", "Workspace", "WorkspaceOf", "WorkspaceOwner", "WorkspaceURL", "Workspaces"},
+		"LastRuns", "List", "ListFiles", "Live", "Loads", "Owner", "RunnerImages", "Runs", "Services", "Snapshot", "Snapshots", "StatFile", "Workspace", "WorkspaceOf", "WorkspaceOwner", "WorkspaceURL", "Workspaces"},
 	"the output of a run that has a record":            {"Follow", "Output", "ReadOutput", "Results", "Wait", "WaitReady", "Resize"},
 	"contexts go with their runs":                      {"RemoveContext"},
 	"only the state of rest":                           {"Hibernate", "Wake"},

@@ -22,22 +22,30 @@ type AuditLog interface {
 	Verify(ctx context.Context) (audit.Report, error)
 }
 
-// shownRecords bounds the records on the page.
-const shownRecords = 200
+// The bounds of the page.
+const (
+	shownRecords = 200
+	shownHash    = 12 // digits of a hash
+)
 
 // An auditView is the content of the page of the audit log.
 type auditView struct {
 	frame
-	Off       bool // this server keeps no log
-	Records   []recordRow
-	Actions   []string
-	Principal string
-	Action    string
-	Sandbox   string
-	Refused   bool
-	Filtered  bool
-	Check     *auditCheck // the last verification, or nil
+	Off     bool // this server keeps no log
+	Records []recordRow
+	Actions []string
+	Only    recordFilter
+	Check   *auditCheck // the last verification, or nil
 }
+
+// A recordFilter selects records. An empty field selects all.
+type recordFilter struct {
+	Principal, Action, Sandbox string
+	Refused                    bool
+}
+
+// Filtered reports whether the page shows some records only.
+func (v auditView) Filtered() bool { return v.Only != recordFilter{} }
 
 // A recordRow is a record with its details in order.
 type recordRow struct {
@@ -74,11 +82,10 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request, sess *session) er
 	form := r.URL.Query()
 	v := auditView{
 		frame: s.frame(sess, "Audit", "audit"), Off: s.opts.Audit == nil, Actions: actionNames(),
-		Principal: strings.TrimSpace(form.Get("principal")), Action: form.Get("action"), Sandbox: strings.TrimSpace(form.Get("sandbox")), Refused: form.Has("refused"),
+		Only: recordFilter{strings.TrimSpace(form.Get("principal")), form.Get("action"), strings.TrimSpace(form.Get("sandbox")), form.Has("refused")},
 	}
-	v.Filtered = v.Principal != "" || v.Action != "" || v.Sandbox != "" || v.Refused
 	if !v.Off {
-		list, err := s.opts.Audit.Last(r.Context(), shownRecords, v.matches)
+		list, err := s.opts.Audit.Last(r.Context(), shownRecords, v.Only.matches)
 		var broken *audit.Broken
 		if err != nil && !errors.As(err, &broken) {
 			return err
@@ -86,6 +93,9 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request, sess *session) er
 		for _, rec := range list {
 			row := recordRow{Record: rec}
 			for name, value := range rec.Detail {
+				if name == "sha256" {
+					value = value[:min(len(value), shownHash)] + " …"
+				}
 				row.Details = append(row.Details, detail{name, value})
 			}
 			slices.SortFunc(row.Details, func(a, b detail) int { return strings.Compare(a.Name, b.Name) })
@@ -124,12 +134,12 @@ func actionNames() []string {
 	return names
 }
 
-// matches reports whether the page shows a record.
-func (v *auditView) matches(r audit.Record) bool {
-	return (v.Principal == "" || string(r.Principal) == v.Principal || r.Principal == sandbox.TokenPrincipal(v.Principal)) &&
-		(v.Action == "" || string(r.Action) == v.Action || strings.HasPrefix(string(r.Action), v.Action+".")) &&
-		(v.Sandbox == "" || r.Sandbox == v.Sandbox || r.Sandbox == sandbox.CanonicalID(v.Sandbox)) &&
-		(!v.Refused || r.Outcome != audit.OK && r.Outcome != audit.Begun)
+// matches reports whether the filter selects a record.
+func (f recordFilter) matches(r audit.Record) bool {
+	return (f.Principal == "" || string(r.Principal) == f.Principal || r.Principal == sandbox.TokenPrincipal(f.Principal)) &&
+		(f.Action == "" || string(r.Action) == f.Action || strings.HasPrefix(string(r.Action), f.Action+".")) &&
+		(f.Sandbox == "" || r.Sandbox == f.Sandbox || r.Sandbox == sandbox.CanonicalID(f.Sandbox)) &&
+		(!f.Refused || r.Outcome != audit.OK && r.Outcome != audit.Begun)
 }
 
 // verifyAudit verifies the log, and leads to the page with the result.

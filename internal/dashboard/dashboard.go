@@ -5,8 +5,9 @@
 //
 // Only package app imports it. [New] makes a [Server], which httpserver serves below
 // [Path]. [Server.Authenticate] identifies the person by a session cookie, and serves
-// the sign-in page. Sessions and one-time links are in memory: a restart ends them. A
-// Server needs no Close, and is safe for concurrent use.
+// the sign-in page. Sessions and one-time links are in memory: a restart ends them.
+// [Server.Run] measures sandboxes for the charts of pages. A Server needs no Close, and
+// is safe for concurrent use.
 //
 // All pages are complete without scripts. Scripts only replace parts of a page by
 // newer ones, which the server renders from the same templates. Data of sandboxes is
@@ -33,6 +34,7 @@ const Path = "/ui/"
 type Engine interface {
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
 	List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error)
+	Loads(ctx context.Context, p sandbox.Principal) map[string]sandbox.Load
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 	Runs(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Run, error)
 	LastRuns(ctx context.Context, p sandbox.Principal, limit int) ([]sandbox.ListedRun, error)
@@ -88,6 +90,7 @@ type Server struct {
 	links    *links
 	attempts *attempts
 	checked  auditState
+	loads    *loads
 	pages    *http.ServeMux // for people with a session
 	public   *http.ServeMux // for everybody
 	crossing *http.CrossOriginProtection
@@ -103,6 +106,7 @@ func New(o Options) *Server {
 		sessions: newSessions(o.Now),
 		links:    newLinks(o.Now),
 		attempts: newAttempts(),
+		loads:    newLoads(o.Now),
 		pages:    http.NewServeMux(),
 		public:   http.NewServeMux(),
 		crossing: http.NewCrossOriginProtection(),

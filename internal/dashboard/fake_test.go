@@ -37,15 +37,16 @@ var png = []byte("\x89PNG\r\n\x1a\n and so on")
 
 // engine has one sandbox of alice, with one run.
 type engine struct {
-	mu      sync.Mutex
-	box     sandbox.Sandbox
-	run     sandbox.ListedRun
-	out     map[sandbox.StreamName][]byte
-	results sandbox.Results
-	stopped []string
-	waits   int
-	files   map[string]string // by path
-	begun   []sandbox.RunRequest
+	mu       sync.Mutex
+	box      sandbox.Sandbox
+	run      sandbox.ListedRun
+	out      map[sandbox.StreamName][]byte
+	results  sandbox.Results
+	stopped  []string
+	waits    int
+	measured int               // calls of Loads
+	files    map[string]string // by path
+	begun    []sandbox.RunRequest
 }
 
 func newEngine() *engine {
@@ -112,6 +113,16 @@ func (e *engine) List(_ context.Context, p sandbox.Principal) ([]sandbox.Sandbox
 		return nil, nil
 	}
 	return []sandbox.Sandbox{e.box}, nil
+}
+
+func (e *engine) Loads(_ context.Context, p sandbox.Principal) map[string]sandbox.Load {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.measured++
+	if p != alice {
+		return nil
+	}
+	return map[string]sandbox.Load{box: {CPU: time.Duration(e.measured) * 1500 * time.Millisecond, MemoryBytes: 64 << 20}}
 }
 
 func (e *engine) Stop(_ context.Context, p sandbox.Principal, id string) error {

@@ -34,6 +34,7 @@ type liveRow struct {
 	sandbox.Sandbox
 	Running  []runRow
 	Services []runRow
+	Load     loadView
 }
 
 // A runRow is a run in a list.
@@ -76,6 +77,7 @@ func (s *Server) nowView(ctx context.Context, r *http.Request, sess *session) (a
 		return nil, err
 	}
 	v := nowView{frame: s.frame(sess, "Now", "now"), Address: address(r, s.opts.Secure), Stream: Path + "events"}
+	s.loads.want(sess.id.Principal)
 	running, services := map[string][]runRow{}, map[string][]runRow{}
 	for i, run := range runs {
 		row := newRunRow(run)
@@ -92,7 +94,10 @@ func (s *Server) nowView(ctx context.Context, r *http.Request, sess *session) (a
 	}
 	for _, box := range list {
 		if box.State != sandbox.Stopped {
-			row := liveRow{box, running[box.ID], services[box.ID]}
+			row := liveRow{Sandbox: box, Running: running[box.ID], Services: services[box.ID]}
+			if len(v.Live) < loadRows {
+				row.Load = s.loads.load(box)
+			}
 			v.Busy += len(row.Running)
 			v.Live = append(v.Live, row)
 		} else if len(v.Stopped) < shownStopped {

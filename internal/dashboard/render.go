@@ -37,7 +37,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"asset":    asset,
 	"where":    where,
 	"gibHours": gibHours,
-	"cpus":     func(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) },
+	"cpus":     cpus,
 }).ParseFS(pageFiles, "pages/*.html"))
 
 // A frame is the part of each page around its content.

@@ -20,6 +20,7 @@ type sandboxView struct {
 	Controls    []control
 	Connections []sandbox.Connection // the latest first
 	Refused     int                  // of Connections
+	Load        loadView
 	Stream      string
 }
 
@@ -74,6 +75,8 @@ func (s *Server) sandboxView(ctx context.Context, r *http.Request, sess *session
 	}
 	v := sandboxView{Sandbox: box, Controls: controlsOf(box.Receipt), Stream: sandboxPath(box.ID) + "/events"}
 	v.frame = s.frame(sess, cmp.Or(box.Name, short(box.ID)), "")
+	s.loads.want(p)
+	v.Load = s.loads.load(box)
 	runs, err := s.opts.Engine.Runs(ctx, p, box.ID, sandboxRuns)
 	if err != nil {
 		return sandboxView{}, err

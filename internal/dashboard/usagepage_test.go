@@ -66,7 +66,7 @@ func TestAudit(t *testing.T) {
 	}
 	w.signIn("operator")
 	_, body := w.get(Path + "audit")
-	for _, want := range []string{"run.start", "somebody-else", "refused.test", "Not verified yet", "&lt;script&gt;"} {
+	for _, want := range []string{"run.start", "somebody-else", "refused.test", "Not verified yet", "Sign out", "&lt;script&gt;"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q:\n%s", want, body)
 		}

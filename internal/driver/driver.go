@@ -258,9 +258,12 @@ type Reporter interface {
 type Usage struct {
 	// CPU is the CPU time of all processes of the box, with those around its programs.
 	CPU time.Duration `json:"cpu"`
+	// Memory is the memory in use, in bytes. It is 0 where it is not known, and for a
+	// box that is saved.
+	Memory int64 `json:"memory,omitempty"`
 }
 
-// A Meter is a box whose usage the host kernel counts. The counts never become smaller.
+// A Meter is a box whose usage the host kernel counts. The CPU time never becomes smaller.
 // It also answers while the box is paused, and after its guest died, until Destroy.
 type Meter interface {
 	// Usage returns the counts. The error wraps [sandbox.Unsupported] if this machine

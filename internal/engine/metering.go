@@ -16,14 +16,12 @@ func (b *liveSandbox) metered() account.Box {
 	return account.Box{ID: b.id, Box: b.drv, Traffic: b.traffic}
 }
 
-// sweepUsage counts what the sandboxes of this process use, except those that are being
-// stopped: their stops count them. It stops the sandboxes of principals that are over a
-// limit then.
-func (e *Engine) sweepUsage(ctx context.Context) error {
+// measurable returns the sandboxes of this process, except those that are being stopped.
+func (e *Engine) measurable() []*liveSandbox {
 	e.mu.Lock()
 	live := slices.Collect(maps.Values(e.sandboxes))
 	e.mu.Unlock()
-	live = slices.DeleteFunc(live, func(b *liveSandbox) bool {
+	return slices.DeleteFunc(live, func(b *liveSandbox) bool {
 		if !b.started() {
 			return true
 		}
@@ -31,6 +29,25 @@ func (e *Engine) sweepUsage(ctx context.Context) error {
 		defer b.mu.Unlock()
 		return !b.livesLocked()
 	})
+}
+
+// Loads returns what a principal's sandboxes in this process use, as far as their driver
+// measures it. It is no use of them, and wakes none.
+func (e *Engine) Loads(ctx context.Context, p sandbox.Principal) map[string]sandbox.Load {
+	var boxes []account.Box
+	for _, b := range e.measurable() {
+		if b.rec.Principal == p {
+			boxes = append(boxes, b.metered())
+		}
+	}
+	return e.accounts.Loads(ctx, boxes)
+}
+
+// sweepUsage counts what the sandboxes of this process use, except those that are being
+// stopped: their stops count them. It stops the sandboxes of principals that are over a
+// limit then.
+func (e *Engine) sweepUsage(ctx context.Context) error {
+	live := e.measurable()
 	var boxes []account.Box
 	var principals []sandbox.Principal
 	for _, b := range live {

@@ -17,7 +17,30 @@ import (
 func (b *worldBox) Usage(context.Context) (driver.Usage, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return driver.Usage{CPU: b.cpu}, nil
+	return driver.Usage{CPU: b.cpu, Memory: 1 << 20}, nil
+}
+
+// TestLoads measures a principal's own sandboxes only.
+func TestLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		w.only(t).setCPU(3 * time.Second)
+		want := map[string]sandbox.Load{s.ID: {CPU: 3 * time.Second, MemoryBytes: 1 << 20}}
+		if diff := cmp.Diff(want, e.Loads(context.Background(), alice)); diff != "" {
+			t.Error(diff)
+		}
+		if got := e.Loads(context.Background(), "token:other"); len(got) > 0 {
+			t.Errorf("another principal sees %v", got)
+		}
+		if err := e.Stop(context.Background(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Loads(context.Background(), alice); len(got) > 0 {
+			t.Errorf("after the stop: %v", got)
+		}
+	})
 }
 
 func (b *worldBox) setCPU(d time.Duration) {

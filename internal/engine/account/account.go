@@ -83,6 +83,33 @@ func (k *Keeper) Read(ctx context.Context, b Box) store.Reading {
 	return r
 }
 
+// Loads returns what sandboxes use at the moment, by their identifiers. Those that no
+// driver measures are missing.
+func (k *Keeper) Loads(ctx context.Context, boxes []Box) map[string]sandbox.Load {
+	ctx, cancel := context.WithTimeout(ctx, readingTime)
+	defer cancel()
+	var (
+		mu   sync.Mutex
+		read sync.WaitGroup
+	)
+	loads, turns := map[string]sandbox.Load{}, make(chan struct{}, atOnce)
+	for _, b := range boxes {
+		read.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			u, ok, err := driver.ReadUsage(ctx, b.Box)
+			if err != nil || !ok {
+				return // the box ends, or nothing counts its usage
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			loads[b.ID] = sandbox.Load{CPU: u.CPU, MemoryBytes: u.Memory}
+		})
+	}
+	read.Wait()
+	return loads
+}
+
 func (k *Keeper) reached(ctx context.Context, b Box) []sandbox.Destination {
 	if b.Traffic != nil {
 		reached, _ := b.Traffic.Read(ctx)

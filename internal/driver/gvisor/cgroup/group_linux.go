@@ -170,6 +170,37 @@ func (g *Group) Memory() (int64, error) {
 	return strconv.ParseInt(s, 10, 64)
 }
 
+// MemoryUsed returns the memory in use, in bytes, without files that the host kernel
+// can drop. The error wraps [fs.ErrNotExist] if the group does not count it.
+func (g *Group) MemoryUsed() (int64, error) {
+	if g == nil {
+		return 0, fs.ErrNotExist
+	}
+	file, idle := "memory.usage_in_bytes", "total_inactive_file "
+	if g.V2 {
+		file, idle = "memory.current", "inactive_file "
+	}
+	s, err := g.read(Memory, file)
+	if err != nil {
+		return 0, err
+	}
+	used, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := g.read(Memory, "memory.stat")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(stat) {
+		if text, ok := strings.CutPrefix(line, idle); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+			return max(0, used-n), err
+		}
+	}
+	return used, nil
+}
+
 // CPUTime returns the CPU time that the processes of the group have used. The error
 // wraps [fs.ErrNotExist] if the group does not count it.
 func (g *Group) CPUTime() (time.Duration, error) {

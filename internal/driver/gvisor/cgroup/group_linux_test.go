@@ -133,6 +133,31 @@ func TestCgroupReadBack(t *testing.T) {
 	}
 }
 
+func TestMemoryUsed(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"memory.current": "5000\n", "memory.usage_in_bytes": "6000\n", "memory.stat": "anon 1\ninactive_file 1000\ntotal_inactive_file 3000\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		g    *Group
+		want int64
+	}{
+		"Version2":      {&Group{V2: true, Dirs: map[string]string{Memory: dir}}, 4000},
+		"Version1":      {&Group{Dirs: map[string]string{Memory: dir}}, 3000},
+		"NotThere":      {&Group{V2: true, Dirs: map[string]string{Memory: filepath.Join(dir, "gone")}}, 0},
+		"WithoutAGroup": {nil, 0},
+	} {
+		got, err := c.g.MemoryUsed()
+		if got != c.want || (err != nil) != (c.want == 0) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
 func TestCPUTime(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "cpuacct.usage": "2000000\n"} {

@@ -115,7 +115,11 @@ func nextLook(room int64) time.Duration {
 	return min(max(lasts, shortestLook), longestLook)
 }
 
-// used returns how much memory the box's programs use, in bytes.
+// Used returns how much memory the box's programs use, in bytes. It is an
+// error after Stop.
+func (w *Watch) Used() (int64, error) { return w.used() }
+
+// used implements Used.
 func (w *Watch) used() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(w.file.Fd()), &st); err != nil {

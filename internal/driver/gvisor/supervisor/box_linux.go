@@ -186,7 +186,23 @@ func (b *box) usage() (*driver.Usage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read CPU time: %w", err)
 	}
-	return &driver.Usage{CPU: b.record.CPUTime + cpu}, nil
+	return &driver.Usage{CPU: b.record.CPUTime + cpu, Memory: b.memoryUsedLocked()}, nil
+}
+
+// memoryUsedLocked returns the memory in use, or 0 if nothing counts it.
+func (b *box) memoryUsedLocked() int64 {
+	read := b.record.Cgroup.MemoryUsed
+	if b.record.WatchMemory {
+		if b.watch == nil {
+			return 0
+		}
+		read = b.watch.Used
+	}
+	n, err := read()
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // report returns the supervisor's data about the box.
