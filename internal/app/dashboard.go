@@ -26,6 +26,7 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		// People type tokens only where no page of a sandbox can run code.
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
 		Languages: languages(), Accounts: members{s.store}, Audit: s.auditLog(),
+		Ports: s.ports, MaxLimits: s.opts.Config.Sandbox.Maximum.Limits(), Doctor: s.examine,
 		Secure: strings.HasPrefix(base, "https://"),
 	})
 	if s.control != nil {
@@ -73,6 +74,16 @@ func (a auditReader) Last(_ context.Context, n int, match func(audit.Record) boo
 }
 
 func (a auditReader) Verify(context.Context) (audit.Report, error) { return audit.Verify(a.dir) }
+
+// examine checks this machine as glovebox doctor does.
+func (s *System) examine(ctx context.Context) []dashboard.Finding {
+	var list []dashboard.Finding
+	o := Options{Config: s.opts.Config, Log: s.log, Version: s.opts.Version, TestDrivers: s.opts.TestDrivers, TestAuto: s.opts.TestAuto}
+	for _, c := range Doctor(ctx, o) {
+		list = append(list, dashboard.Finding{Name: c.Name, Status: string(c.Status), Detail: c.Detail, Fix: c.Fix})
+	}
+	return list
+}
 
 // languages returns the names of the languages of this program.
 func languages() []string {

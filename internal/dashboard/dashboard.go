@@ -39,6 +39,8 @@ type Engine interface {
 	Runs(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Run, error)
 	LastRuns(ctx context.Context, p sandbox.Principal, limit int) ([]sandbox.ListedRun, error)
 	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
+	Wake(ctx context.Context, p sandbox.Principal, id string) error
 	StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
 	Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error)
@@ -52,11 +54,12 @@ type Engine interface {
 	WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error
 }
 
-// A Verifier verifies tokens, and reports whether an identity was revoked; see
-// [auth.Auth.Verify] and [auth.Auth.Gone].
+// A Verifier verifies tokens, reports whether an identity was revoked, and lists all
+// tokens; see [auth.Auth.Verify], [auth.Auth.Gone] and [auth.Auth.List].
 type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
 	Gone(ctx context.Context, id auth.Identity) (bool, error)
+	List(ctx context.Context) ([]sandbox.Token, error)
 }
 
 // Options are the arguments of [New]. Engine, Auth, Accounts and Log must be set.
@@ -70,6 +73,12 @@ type Options struct {
 	Languages []string
 	// Accounts know what principals used.
 	Accounts Accounts
+	// Ports make links to the ports of sandboxes. With nil, the pages show no ports.
+	Ports Ports
+	// MaxLimits are the most that a sandbox can have; zeros are no limits.
+	MaxLimits sandbox.Limits
+	// Doctor checks this machine for the operator, or is nil.
+	Doctor func(context.Context) []Finding
 	// Audit is the record of actions, or nil if the server keeps none.
 	Audit AuditLog
 	// TokenForm lets people sign in by typing a token. Without it, only one-time
@@ -91,6 +100,7 @@ type Server struct {
 	attempts *attempts
 	checked  auditState
 	loads    *loads
+	examined doctorState
 	pages    *http.ServeMux // for people with a session
 	public   *http.ServeMux // for everybody
 	crossing *http.CrossOriginProtection
@@ -122,6 +132,9 @@ func New(o Options) *Server {
 	s.page("GET "+Path+"sandboxes/{id}", s.sandbox)
 	s.page("GET "+Path+"sandboxes/{id}/events", s.sandboxEvents)
 	s.page("POST "+Path+"sandboxes/{id}/stop", s.stopSandbox)
+	s.page("POST "+Path+"sandboxes/{id}/hibernate", s.hibernate)
+	s.page("POST "+Path+"sandboxes/{id}/wake", s.wake)
+	s.page("GET "+Path+"sandboxes/{id}/preview", s.preview)
 	s.page("GET "+Path+"runs/{id}", s.run)
 	s.page("GET "+Path+"runs/{id}/events", s.runEvents)
 	s.page("POST "+Path+"runs/{id}/stop", s.stopRun)
@@ -140,6 +153,7 @@ func New(o Options) *Server {
 	s.page("GET "+Path+"try", s.try)
 	s.page("POST "+Path+"try", s.runCode)
 	s.page("GET "+Path+"settings", s.settings)
+	s.page("POST "+Path+"settings/doctor", s.examine)
 	s.page(Path, func(http.ResponseWriter, *http.Request, *session) error {
 		return sandbox.Errorf(sandbox.NotFound, "there is no such page")
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -133,6 +134,24 @@ func (e *engine) Stop(_ context.Context, p sandbox.Principal, id string) error {
 	}
 	e.stopped = append(e.stopped, id)
 	e.box.State = sandbox.Stopped
+	return nil
+}
+
+func (e *engine) Hibernate(_ context.Context, p sandbox.Principal, id string) error {
+	return e.set(p, id, sandbox.Hibernated)
+}
+
+func (e *engine) Wake(_ context.Context, p sandbox.Principal, id string) error {
+	return e.set(p, id, sandbox.Running)
+}
+
+func (e *engine) set(p sandbox.Principal, id string, to sandbox.State) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.own(p, id); err != nil {
+		return err
+	}
+	e.box.State = to
 	return nil
 }
 
@@ -332,6 +351,26 @@ func (v *verifier) Verify(_ context.Context, token string) (auth.Identity, error
 	return id, nil
 }
 
+func (v *verifier) List(context.Context) ([]sandbox.Token, error) {
+	return []sandbox.Token{
+		{ID: "tok_of_alice", Name: "t" + script, Principal: alice, Scopes: []string{"run"}, Created: time.Unix(1, 0)},
+		{ID: "tok_of_other", Name: "somebody-else", Principal: secret, Scopes: []string{"admin"}, Created: time.Unix(2, 0), Revoked: time.Unix(3, 0)},
+	}, nil
+}
+
+// ports makes links on another host name.
+type ports struct{}
+
+func (ports) PortURL(_ context.Context, p sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error) {
+	switch {
+	case p != alice || id != box:
+		return "", time.Time{}, errMissing
+	case port < 1 || port > 65535:
+		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "port: out of range")
+	}
+	return fmt.Sprintf("https://%d-%s.ports.example.com:8443/?glovebox_link=LINK", port, sandbox.HostID(id)), time.Unix(1800000000, 0).Add(good), nil
+}
+
 func (v *verifier) Gone(_ context.Context, id auth.Identity) (bool, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -361,7 +400,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 		T: t, engine: newEngine(), verifier: &verifier{}, cookies: map[string]string{}, remote: "192.0.2.1:1234",
 		now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC),
 	}
-	o := Options{Engine: w.engine, Auth: w.verifier, Log: slog.New(slog.DiscardHandler), Version: "v0", Languages: []string{"python", "bash"}, Accounts: accounts{}, Audit: &auditLog{}, TokenForm: true, Now: func() time.Time { return w.now }}
+	o := Options{Engine: w.engine, Auth: w.verifier, Log: slog.New(slog.DiscardHandler), Version: "v0", Languages: []string{"python", "bash"}, Accounts: accounts{}, Audit: &auditLog{}, Ports: ports{}, TokenForm: true, Now: func() time.Time { return w.now }}
 	if change != nil {
 		change(&o)
 	}

@@ -18,6 +18,7 @@ var paths = []string{
 	Path, Path + "sandboxes/" + box, Path + "runs/" + theRun,
 	Path + "sandboxes/" + box + "/events", Path + "runs/" + theRun + "/events",
 	Path + "runs/" + theRun + "/output/stdout", Path + "runs/" + theRun + "/output/stderr",
+	Path + "sandboxes/" + box + "/preview?port=8000",
 	Path + "workspaces", Path + "settings", Path + "try", Path + "usage",
 	Path + "sandboxes/" + box + "/files", ofFile("file", named), ofFile("file", "a.png"), ofFile("file", "binary"), ofFile("file", "empty"),
 	ofFile("download", named), ofFile("picture", "a.png"),

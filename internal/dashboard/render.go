@@ -65,14 +65,17 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]+)?$`)
 // protect sets the headers that restrict the use of an answer by pages. Scripts and
 // styles come from the directory of static files only, because programs of sandboxes
 // answer at other paths of the same host.
-func protect(w http.ResponseWriter, r *http.Request) {
+func protect(w http.ResponseWriter, r *http.Request) { protectFraming(w, r, "'none'") }
+
+// protectFraming is like protect, for a page with a frame from one source.
+func protectFraming(w http.ResponseWriter, r *http.Request, source string) {
 	static := "'self'"
 	if hostName.MatchString(r.Host) {
 		static = r.Host + Path + "static/"
 	}
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src "+static+"; style-src "+static+
-		"; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+		"; frame-src "+source+"; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "same-origin")
@@ -83,13 +86,23 @@ func protect(w http.ResponseWriter, r *http.Request) {
 
 // show answers with a page.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, status int, name string, view any) {
+	s.answer(w, r, status, name, view, "'none'")
+}
+
+// showFraming answers with a page that has a frame from one source.
+func (s *Server) showFraming(w http.ResponseWriter, r *http.Request, name string, view any, source string) {
+	s.answer(w, r, http.StatusOK, name, view, source)
+}
+
+// answer answers with a page.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, status int, name string, view any, frames string) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name+".html", view); err != nil {
 		s.opts.Log.Error("render page", "page", name, "error", err)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
 	}
-	protect(w, r)
+	protectFraming(w, r, frames)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(status)

@@ -3,10 +3,12 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -21,6 +23,8 @@ type sandboxView struct {
 	Connections []sandbox.Connection // the latest first
 	Refused     int                  // of Connections
 	Load        loadView
+	Timeline    timeline
+	Previews    bool // ports can be shown
 	Stream      string
 }
 
@@ -39,6 +43,14 @@ func (v sandboxView) Forever() bool { return v.Expires.Sub(v.Created) >= sandbox
 type control struct {
 	sandbox.Control
 	Title, Meaning string
+}
+
+// InForce returns the value for people.
+func (c control) InForce() string {
+	if c.Name == sandbox.ControlCapabilities && strings.Trim(c.Value, "0") == "" && c.Value != "" {
+		return "none"
+	}
+	return c.Value
 }
 
 // meanings says what each control is for.
@@ -97,6 +109,13 @@ func (s *Server) sandboxView(ctx context.Context, r *http.Request, sess *session
 			v.Runs = append(v.Runs, row)
 		}
 	}
+	all := append(slices.Clone(v.Services), v.Runs...)
+	slices.SortStableFunc(all, func(a, b runRow) int { return b.Started.Compare(a.Started) })
+	until := s.opts.Now()
+	if !v.Live() {
+		until = box.Ended
+	}
+	v.Timeline, v.Previews = newTimeline(all, until), s.opts.Ports != nil && v.Live()
 	if v.Online() {
 		if v.Connections, err = s.opts.Engine.Connections(ctx, p, box.ID, connections); err != nil {
 			return sandboxView{}, err
@@ -133,6 +152,55 @@ func (s *Server) stopSandbox(w http.ResponseWriter, r *http.Request, sess *sessi
 	}
 	http.Redirect(w, r, sandboxPath(id), http.StatusSeeOther)
 	return nil
+}
+
+func (s *Server) hibernate(w http.ResponseWriter, r *http.Request, sess *session) error {
+	return s.change(w, r, sess, s.opts.Engine.Hibernate)
+}
+
+func (s *Server) wake(w http.ResponseWriter, r *http.Request, sess *session) error {
+	return s.change(w, r, sess, s.opts.Engine.Wake)
+}
+
+// change changes the state of a sandbox, and leads to its page.
+func (s *Server) change(w http.ResponseWriter, r *http.Request, sess *session, do func(context.Context, sandbox.Principal, string) error) error {
+	id := sandbox.CanonicalID(r.PathValue("id"))
+	if err := do(r.Context(), sess.id.Principal, id); err != nil {
+		return err
+	}
+	http.Redirect(w, r, sandboxPath(id), http.StatusSeeOther)
+	return nil
+}
+
+// Summary says in plain words what confines the sandbox.
+func (v sandboxView) Summary() string {
+	reach := "They reach no network."
+	if v.Online() {
+		reach = "They reach " + string(v.Network) + ", and nothing else."
+	}
+	processors := "processors"
+	if v.Limits.CPUs == 1 {
+		processors = "processor"
+	}
+	kernel := ""
+	if sandbox.Boundary(v.Receipt.Control(sandbox.ControlBoundary).Value).OwnKernel() {
+		kernel = " They run on a kernel of their own, not on this machine's."
+	}
+	weak := 0
+	for _, c := range v.Receipt {
+		if !c.Enforced {
+			weak++
+		}
+	}
+	enforced := fmt.Sprintf(" All %d controls are in force.", len(v.Receipt))
+	if weak > 0 {
+		enforced = fmt.Sprintf(" %d of %d controls are not in force.", weak, len(v.Receipt))
+	}
+	if len(v.Receipt) == 0 {
+		enforced = ""
+	}
+	return fmt.Sprintf("The programs share %s %s, %s of memory, %s of disk and %d processes. %s%s%s", cpus(v.Limits.CPUs), processors,
+		sandbox.FormatBytes(v.Limits.MemoryBytes), sandbox.FormatBytes(v.Limits.DiskBytes), v.Limits.Processes, reach, kernel, enforced)
 }
 
 // where returns the destination of a connection.

@@ -66,28 +66,3 @@ func (s *Server) workspaces(w http.ResponseWriter, r *http.Request, sess *sessio
 	s.show(w, r, http.StatusOK, "workspaces", workspacesView{s.frame(sess, "Workspaces", "workspaces"), list})
 	return nil
 }
-
-// A settingsView is the content of the page on clients and on the session.
-type settingsView struct {
-	frame
-	Address string
-	Scopes  string
-	Session *session
-}
-
-// Begun returns when the person signed in, and Ends when the session ends at the
-// latest.
-func (v settingsView) Begun() any { return clock(v.Session.begun) }
-
-// Ends returns when the session ends at the latest.
-func (v settingsView) Ends() any { return clock(v.Session.begun.Add(sessionTTL)) }
-
-func (s *Server) settings(w http.ResponseWriter, r *http.Request, sess *session) error {
-	var names []string
-	for _, scope := range sess.id.Scopes {
-		names = append(names, string(scope))
-	}
-	v := settingsView{s.frame(sess, "Settings", "settings"), address(r, s.opts.Secure), strings.Join(names, ", "), sess}
-	s.show(w, r, http.StatusOK, "settings", v)
-	return nil
-}

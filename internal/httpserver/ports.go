@@ -253,10 +253,16 @@ func (s *Server) linkOfHost(w http.ResponseWriter, r *http.Request, p *portReque
 			return err
 		}
 		p.link = link
-		http.SetCookie(w, &http.Cookie{
+		cookie := &http.Cookie{
 			Name: preview.LinkCookie, Value: link, Path: "/", Expires: expires,
 			HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode,
-		})
+		}
+		if r.Header.Get("Sec-Fetch-Dest") == "iframe" && r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+			// In a frame of another site's page, such as the dashboard's, browsers keep
+			// only such a cookie. It counts in frames of that site alone.
+			cookie.Secure, cookie.SameSite, cookie.Partitioned = true, http.SameSiteNoneMode, true
+		}
+		http.SetCookie(w, cookie)
 		return nil
 	}
 	cookies := r.CookiesNamed(preview.LinkCookie)

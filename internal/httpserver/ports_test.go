@@ -252,6 +252,10 @@ func TestPortLink(t *testing.T) {
 			t.Errorf("with the cookie: status %d, %s", resp.StatusCode, got)
 		}
 	}
+	framed := request(s, "GET", "/?glovebox_link="+portLink, "", "Host", onHost, "Accept", "text/html", "Sec-Fetch-Dest", "iframe", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Site", "cross-site")
+	if c := framed.Cookies(); len(c) != 1 || !c[0].Secure || c[0].SameSite != http.SameSiteNoneMode || !c[0].Partitioned || !c[0].HttpOnly {
+		t.Errorf("in a frame of another site: status %d, cookies %v", framed.StatusCode, c)
+	}
 	resp := request(s, "GET", linkedTo+"?q", "")
 	if got := resp.Header.Get("Location"); resp.StatusCode != http.StatusPermanentRedirect || got != linkedTo+"/?q" {
 		t.Errorf("without a slash at its end: status %d, to %s", resp.StatusCode, got)

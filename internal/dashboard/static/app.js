@@ -116,7 +116,7 @@ function follow(part) {
         done = true;
         close();
         say(end === 'gone' ? 'This is gone.' : '');
-        for (const e of document.querySelectorAll('.confirm')) e.hidden = true;
+        for (const e of document.querySelectorAll('.confirm, [data-when]')) e.hidden = true;
       });
     }
   };
