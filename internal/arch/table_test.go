@@ -189,7 +189,7 @@ var outside = map[string][]string{
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
 	"golang.org/x/image":                     {"guest/picture"},
 	"golang.org/x/mod":                       {"cli", "driver/e2b", "release", "update"},
-	"golang.org/x/net":                       {"network"}, // DNS messages
+	"golang.org/x/net":                       {"dashboard", "network"}, // tables of results; DNS messages
 	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
 	"golang.org/x/sync":                      {"pool"},
 	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK

@@ -151,7 +151,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, sess *session) err
 	case strings.ContainsRune(text, 0) || !utf8.ValidString(trimRune(text)):
 		v.Binary = true
 	default:
-		v.Text = lines(strings.ToValidUTF8(text, ""), nil)
+		v.Text = lines(cmp.Or(languageOf(name), "text"), strings.ToValidUTF8(text, ""), nil)
 	}
 	s.show(w, r, http.StatusOK, "file", v)
 	return nil

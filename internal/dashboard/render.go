@@ -167,6 +167,8 @@ type staticFile struct {
 
 var staticTypes = map[string]string{
 	"app.js":    "text/javascript; charset=utf-8",
+	"chart.js":  "text/javascript; charset=utf-8",
+	"table.js":  "text/javascript; charset=utf-8",
 	"style.css": "text/css; charset=utf-8",
 	"icon.svg":  "image/svg+xml",
 }

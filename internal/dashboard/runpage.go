@@ -21,6 +21,7 @@ const (
 	maxOutput  = 64 << 10 // bytes of the head, and of the tail, of each stream
 	maxResults = 50
 	maxText    = 32 << 10 // bytes of one result's text
+	maxChart   = 1 << 20  // bytes of a chart's data
 	findRuns   = 1000     // runs in which the program is looked for
 	runPause   = 500 * time.Millisecond
 )
@@ -49,7 +50,7 @@ func (v runView) Quiet() bool {
 
 // A codeLine is a line of a program.
 type codeLine struct {
-	Text   string
+	HTML   template.HTML
 	Failed bool // the exception is there
 }
 
@@ -58,7 +59,9 @@ type resultView struct {
 	Number  int
 	Picture string // path of the picture, or ""
 	Text    string
-	Cut     bool // the text is only the beginning
+	Cut     bool   // the text is only the beginning
+	Chart   string // the data of a chart, as JSON, or ""
+	Table   *tableView
 }
 
 // A pictureView is a picture that a run left in its workspace.
@@ -122,7 +125,7 @@ func (s *Server) runView(ctx context.Context, sess *session, run sandbox.ListedR
 		}
 		v.Files = append(v.Files, pictureView{name, fmt.Sprintf("%s/pictures/%d", runPath(run.ID), i)})
 	}
-	v.Lines, v.MoreCode = lines(run.Program, results.Error), len([]rune(run.Program)) >= 1000
+	v.Lines, v.MoreCode = lines(run.Language, run.Program, results.Error), len([]rune(run.Program)) >= 1000
 	return v, nil
 }
 
@@ -168,21 +171,27 @@ func (s *Server) outputView(ctx context.Context, sess *session, id string, strea
 }
 
 // lines returns the lines of a program.
-func lines(program string, e *sandbox.RunError) []codeLine {
+func lines(language, program string, e *sandbox.RunError) []codeLine {
 	if program == "" {
 		return nil
 	}
 	var list []codeLine
-	for i, text := range strings.Split(strings.TrimRight(program, "\n"), "\n") {
-		list = append(list, codeLine{text, e != nil && e.Line == i+1})
+	if language == "" {
+		language = "bash" // a command
+	}
+	for i, line := range highlighted(language, strings.TrimRight(program, "\n")) {
+		list = append(list, codeLine{line, e != nil && e.Line == i+1})
 	}
 	return list
 }
 
-// newResultView returns how a page shows a result: as a picture if it has one, and
-// otherwise as text. Markup of a result is never interpreted.
+// newResultView returns how a page shows a result: as a picture if it has one, as a
+// table, and otherwise as text. Scripts draw charts from their data. Markup of a result is never interpreted.
 func newResultView(run string, number int, r sandbox.Result) resultView {
 	v := resultView{Number: number}
+	if data := r.Data[sandbox.MIMEChart]; len(data) > 0 && len(data) <= maxChart && json.Valid(data) {
+		v.Chart = string(data)
+	}
 	if _, _, ok := pictureOf(r); ok {
 		v.Picture = fmt.Sprintf("%s/results/%d", runPath(run), number)
 		return v
@@ -190,6 +199,13 @@ func newResultView(run string, number int, r sandbox.Result) resultView {
 	types := r.Types()
 	if len(types) == 0 {
 		return v
+	}
+	var page string
+	if json.Unmarshal(r.Data["text/html"], &page) == nil {
+		if t, ok := tableOf(page); ok {
+			v.Table = &t
+			return v
+		}
 	}
 	value := r.Data[types[0]]
 	if json.Unmarshal(value, &v.Text) != nil {
@@ -356,4 +372,16 @@ func sendBytes(w http.ResponseWriter, r *http.Request, mime string, data []byte)
 	h.Set("Cache-Control", "private, no-cache")
 	// Ignore the error: the client may be gone.
 	_, _ = w.Write(data)
+}
+
+// Traffic returns what the run sent and received, or "".
+func (v runView) Traffic() string {
+	if v.Network == nil {
+		return ""
+	}
+	var sent, received int64
+	for _, d := range v.Network.Reached {
+		sent, received = sent+d.Sent, received+d.Received
+	}
+	return sandbox.FormatBytes(sent) + " sent, " + sandbox.FormatBytes(received) + " received"
 }

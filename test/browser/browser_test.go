@@ -5,6 +5,7 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +42,7 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(state); err != nil {
+		if err := errors.Join(os.RemoveAll(state), os.RemoveAll(state+".yaml")); err != nil {
 			t.Error(err)
 		}
 	})

@@ -2,6 +2,7 @@
 // GLOVEBOX, CHROMIUM and STATE name the program, the browser and the state directory.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { createRequire } from 'node:module';
 
@@ -22,7 +23,7 @@ process.on('exit', () => {
 
 // serve starts a server, and returns its URL and a function that ends it.
 async function serve(listen) {
-  const child = spawn(GLOVEBOX, ['serve', '--listen', listen, '--allow-network', 'example.com'], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(GLOVEBOX, ['serve', '--config', STATE + '.yaml', '--listen', listen, '--allow-network', 'example.com'], { env, stdio: ['ignore', 'ignore', 'pipe'] });
   const url = await new Promise((resolve, reject) => {
     createInterface({ input: child.stderr }).on('line', (line) => {
       const at = /http:\/\/127\.0\.0\.1:\d+(?=\/mcp)/.exec(line);
@@ -39,7 +40,8 @@ async function serve(listen) {
   return { url, end };
 }
 
-const tokens = { alice: cli('token', 'create', 'alice'), bob: cli('token', 'create', 'bob') };
+writeFileSync(STATE + '.yaml', 'audit:\n  enabled: true\n');
+const tokens = { operator: cli('token', 'create', 'operator', '--scope', 'admin'), alice: cli('token', 'create', 'alice'), bob: cli('token', 'create', 'bob') };
 let server = await serve('127.0.0.1:0');
 const base = server.url;
 
@@ -82,10 +84,21 @@ open("bytes", "wb").write(b"\\xff\\x00")`,
 const box = coloured.sandbox_id;
 const failed = await call(tokens.alice, 'run_code', { sandbox_id: box, language: 'python', code: 'def f(x):\n    return 1 / x\n\nf(0)' });
 const drawn = await call(tokens.alice, 'run_code', { sandbox_id: box, language: 'python', code: picture });
+const rich = await call(tokens.alice, 'run_code', {
+  sandbox_id: box, language: 'python', code: `class Shown:
+    def __init__(self, bundle): self.bundle = bundle
+    def _repr_mimebundle_(self, *a, **k): return self.bundle
+display(Shown({'text/html': "<table><tr><th>name</th><th>n</th></tr><tr><td>${evil.replaceAll('<', '&lt;')}</td><td>10</td></tr><tr><td>b</td><td>9</td></tr></table>"}))
+display(Shown({'text/plain': 'chart', 'application/vnd.glovebox.chart+json': {'type': 'bar', 'title': "${evil}", 'elements': [{'label': 'x', 'value': 3}, {'label': "${evil}", 'value': 5}]}}))
+`,
+});
 const large = await call(tokens.alice, 'run_command', { sandbox_id: box, command: "head -c 100000000 /dev/zero | tr '\\0' x | fold -w 100" });
 const web = await call(tokens.alice, 'create_sandbox', { name: 'web-app', network: 'example.com' });
 await call(tokens.alice, 'run_command', { sandbox_id: web.sandbox_id, command: 'getent hosts refused.test; true' });
-await call(tokens.alice, 'run_command', { sandbox_id: web.sandbox_id, command: 'sleep 1000', service: true, name: 'sleeper' });
+await call(tokens.alice, 'run_command', {
+  sandbox_id: web.sandbox_id, service: true, name: 'page', ready: 'port:8000',
+  command: 'mkdir -p site && cd site && printf "<h1>A page</h1><script>try { parent.document.title = 1 } catch (e) { document.title = \'kept out\' }; document.body.append(document.title)</script>" > index.html && python3 -m http.server 8000',
+});
 
 const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
 const faults = [];
@@ -134,6 +147,7 @@ const file = (page, name) => `/ui/sandboxes/${box}/${page}?path=${encodeURICompo
 const pages = {
   'now': '/ui/', 'a sandbox': `/ui/sandboxes/${box}`, 'a sandbox with a network': `/ui/sandboxes/${web.sandbox_id}`,
   'colours': `/ui/runs/${coloured.run_id}`, 'a failed run': `/ui/runs/${failed.run_id}`, 'a picture': `/ui/runs/${drawn.run_id}`,
+  'rich results': `/ui/runs/${rich.run_id}`, 'a preview': `/ui/sandboxes/${web.sandbox_id}/preview?port=8000`, 'usage': '/ui/usage',
   'large output': `/ui/runs/${large.run_id}`,
   'files': file('files', ''), 'a hostile file': file('file', '<script>alert(1).html'), 'a binary file': file('file', 'bytes'),
   'try it': '/ui/try', 'workspaces': '/ui/workspaces', 'settings': '/ui/settings', 'nothing': '/ui/nothing',
@@ -174,6 +188,51 @@ await step('a picture is shown', async () => {
   await img.waitFor();
   await page.waitForFunction(() => document.querySelector('.picture img').naturalWidth === 8);
 });
+await step('tables sort, and charts are drawn', async () => {
+  await page.goto(base + pages['rich results']);
+  await page.locator('svg.plot rect.series').nth(1).waitFor();
+  const cells = () => page.locator('.data tbody td:nth-child(2)').allTextContents();
+  assert.deepEqual(await cells(), ['10', '9']);
+  await page.getByRole('button', { name: 'n', exact: true }).click();
+  assert.deepEqual(await cells(), ['9', '10']);
+});
+await step('a preview is of another origin', async () => {
+  await page.goto(base + pages['a preview']);
+  await page.frameLocator('iframe.preview').getByText('kept out').waitFor();
+  assert.equal(await page.title(), 'Port 8000 · Glovebox');
+});
+await step('loads are charted', async () => {
+  await page.goto(base + '/ui/');
+  await page.locator('.boxes polyline').first().waitFor();
+  const shifts = await page.evaluate(() => new Promise((resolve) => {
+    let sum = 0;
+    new PerformanceObserver((list) => { for (const e of list.getEntries()) if (!e.hadRecentInput) sum += e.value; }).observe({ type: 'layout-shift' });
+    setTimeout(() => resolve(sum), 7000);
+  }));
+  assert(shifts < 0.01, `the layout shifted by ${shifts}`);
+});
+await step('the operator sees all usage, the audit log and the findings', async () => {
+  for (const colorScheme of ['light', 'dark']) {
+    const op = await open({ colorScheme, viewport: { width: 380, height: 800 } });
+    await signIn(op, tokens.operator);
+    await op.goto(base + '/ui/usage?by=principal');
+    await check(op, 'usage of all');
+    await op.getByRole('link', { name: 'Audit' }).click();
+    await op.getByRole('button', { name: 'Verify now' }).click();
+    await op.getByText('The log is intact').waitFor();
+    await op.getByRole('cell', { name: 'alice' }).first().waitFor();
+    await check(op, 'audit');
+    await op.goto(base + '/ui/settings');
+    if (colorScheme === 'light') {
+      await op.getByRole('button', { name: 'Examine it' }).click();
+      await op.getByText('Examined').waitFor();
+    }
+    await op.getByRole('rowheader', { name: 'a sandbox' }).waitFor();
+    await check(op, 'settings of the operator');
+    assert.equal((await op.goto(`${base}/ui/sandboxes/${box}`)).status(), 404);
+    await op.context().close();
+  }
+});
 await step('100 MB of output', async () => {
   const res = await page.goto(base + pages['large output']);
   assert((await res.body()).length < 1 << 20);
@@ -205,7 +264,7 @@ await step('another principal sees nothing', async () => {
   await signIn(bob, tokens.bob);
   await bob.getByText('No live sandboxes').waitFor();
   await check(bob, 'the empty page');
-  const own = ['now', 'try it', 'workspaces', 'settings'].map((n) => pages[n]);
+  const own = ['now', 'try it', 'workspaces', 'usage', 'settings'].map((n) => pages[n]);
   const streams = [box, web.sandbox_id].map((id) => `/ui/sandboxes/${id}/events`).concat(`/ui/runs/${large.run_id}/events`, `/ui/runs/${large.run_id}/output/stdout`, `/ui/runs/${drawn.run_id}/results/0`);
   for (const path of Object.values(pages).concat(streams)) {
     const res = await bob.context().request.get(base + path);

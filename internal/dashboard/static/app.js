@@ -48,6 +48,8 @@ function morph(from, to) {
     }
     for (const a of [...have.attributes]) if (!want.hasAttribute(a.name) && a.name !== 'open') have.removeAttribute(a.name);
     for (const a of want.attributes) if (have.getAttribute(a.name) !== a.value) have.setAttribute(a.name, a.value);
+    // What was drawn here is newer than the page.
+    if (have.dataset.chart || have.matches('.data')) continue;
     const atEnd = have.scrollHeight - have.scrollTop - have.clientHeight < 4;
     morph(have, want);
     if (atEnd && have.matches('pre.output')) have.scrollTop = have.scrollHeight;
@@ -110,6 +112,7 @@ function follow(part) {
       const next = new DOMParser().parseFromString('<div>' + e.data + '</div>', 'text/html').body.firstChild;
       localise(next);
       morph(part, next);
+      enhance(part);
     });
     for (const end of ['over', 'gone']) {
       source.addEventListener(end, () => {
@@ -125,7 +128,27 @@ function follow(part) {
   open();
 }
 
+// enhance draws charts and makes tables sortable.
+async function enhance(root) {
+  const charts = [...root.querySelectorAll('[data-chart]')].filter((e) => !e.firstChild);
+  if (charts.length > 0) {
+    const { draw } = await import('./chart.js');
+    for (const e of charts) {
+      let figure;
+      try { figure = draw(JSON.parse(e.dataset.chart)); } catch { /* it is no chart */ }
+      if (!figure || e.firstChild) continue;
+      e.append(figure);
+    }
+  }
+  const tables = root.querySelectorAll('.data table');
+  if (tables.length > 0) {
+    const { sortable } = await import('./table.js');
+    tables.forEach(sortable);
+  }
+}
+
 localise(document);
+enhance(document);
 setInterval(() => document.hidden || localise(document), 5000);
 for (const part of document.querySelectorAll('[data-live]')) if (part.dataset.live) follow(part);
 
