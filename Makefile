@@ -44,12 +44,16 @@ help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 .PHONY: build
-build: guest ## bin/glovebox: one static program with the guest in it
+build: guest terminal ## bin/glovebox: one static program with the guest in it
 	$(GO) build -trimpath -tags embedguest -ldflags '$(LDFLAGS)' -o bin/glovebox ./cmd/glovebox
 
 .PHONY: guest
 guest:
 	GOOS=linux $(GO) build -trimpath -ldflags '-s -w' -o internal/guestbin/glovebox-guest ./cmd/glovebox-guest
+
+.PHONY: terminal
+terminal:
+	@internal/dashboard/npm/terminal.sh
 
 .PHONY: serve
 serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds flags

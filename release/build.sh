@@ -26,6 +26,8 @@ out=$(cd "$out" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+REQUIRE_TERMINAL=1 internal/dashboard/npm/terminal.sh
+
 tool=$work/glovebox-release
 $GO build -o "$tool" ./cmd/glovebox-release
 key=$("$tool" public-key)

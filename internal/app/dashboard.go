@@ -26,7 +26,7 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		// People type tokens only where no page of a sandbox can run code.
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
 		Languages: languages(), Accounts: members{s.store}, Audit: s.auditLog(),
-		Ports: s.ports, MaxLimits: s.opts.Config.Sandbox.Maximum.Limits(), Doctor: s.examine,
+		Ports: s.ports, ShellTime: s.opts.Config.Run.Longest(), MaxLimits: s.opts.Config.Sandbox.Maximum.Limits(), Doctor: s.examine,
 		Secure: strings.HasPrefix(base, "https://"),
 	})
 	if s.control != nil {

@@ -116,6 +116,7 @@ var table = []row{
 	{"signin", "auth, fair, sandbox"},
 	{"hostfiles", "glob, safepath, sandbox"},
 	{"mcpserver", "ansi, auth, fair, language, mcpserver/advice, mcpserver/answer, mcpserver/approval, mcpserver/argument, mcpserver/client, mcpserver/complete, mcpserver/ledger, mcpserver/lost, mcpserver/notices, mcpserver/profile, mcpserver/prompts, mcpserver/snapshots, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
+	{"webmodule", "nothing"},
 	{"mcpserver/argument", "sandbox"},
 	{"mcpserver/answer", "mcpserver/advice, mcpserver/argument, sandbox"},
 	{"mcpserver/client", "nothing"},
@@ -137,10 +138,11 @@ var table = []row{
 	{"mcpserver/profile/interpreter", "auth, language, mcpserver/profile, sandbox"},
 	{"e2bapi/templates", "jsonbound, sandbox, template"},
 	{"e2bapi", "auth, e2bapi/templates, fair, guestapi, preview, sandbox"},
-	{"dashboard", "ansi, audit, auth, fair, sandbox, usage"},
+	{"dashboard", "ansi, audit, auth, dashboard/socket, fair, sandbox, usage, webmodule"},
 	{"httpserver", "auth, fair, metrics, preview, problem, safepath, sandbox, trace, usage"},
 	{"adminapi", "auth, problem, sandbox, usage"},
 	{"problem", "sandbox"},
+	{"dashboard/socket", "sandbox"},
 	{"preview", "sandbox"},
 	{"config", "sandbox"},
 	{"control", "sandbox"},
@@ -190,7 +192,7 @@ var outside = map[string][]string{
 	"golang.org/x/image":                     {"guest/picture"},
 	"golang.org/x/mod":                       {"cli", "driver/e2b", "release", "update"},
 	"golang.org/x/net":                       {"dashboard", "network"}, // tables of results; DNS messages
-	"golang.org/x/oauth2":                    {"tests"},   // a client of signin
+	"golang.org/x/oauth2":                    {"tests"},                // a client of signin
 	"golang.org/x/sync":                      {"pool"},
 	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},

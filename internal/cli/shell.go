@@ -33,14 +33,8 @@ is removed when the shell ends. The exit status is the shell's own.`,
 					"for a script, use glovebox run -l bash FILE")
 			}
 			p.flags.adjust = f.grant
-			req := sandbox.RunRequest{
-				// The image's best shell. The script is constant.
-				Argv:      []string{"/bin/sh", "-c", "command -v bash >/dev/null && exec bash -i; exec sh -i"},
-				Env:       map[string]string{"TERM": p.terminalType()},
-				KeepStdin: true,
-				PTY:       terminalSize(fd),
-				Root:      root,
-			}
+			req := sandbox.NewShell(p.terminalType(), *terminalSize(fd))
+			req.Root = root
 			var err error
 			if req.New, err = f.request(p.Getenv); err != nil {
 				return err

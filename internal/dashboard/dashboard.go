@@ -41,6 +41,9 @@ type Engine interface {
 	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
+	SendInput(ctx context.Context, p sandbox.Principal, runID string, data []byte, eof bool) error
+	Resize(ctx context.Context, p sandbox.Principal, runID string, size sandbox.TerminalSize) error
+	Follow(ctx context.Context, p sandbox.Principal, runID string, f func(stream sandbox.StreamName, data []byte) error) error
 	StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
 	Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error)
@@ -77,6 +80,11 @@ type Options struct {
 	Ports Ports
 	// MaxLimits are the most that a sandbox can have; zeros are no limits.
 	MaxLimits sandbox.Limits
+	// ShellTime is the longest time of a shell.
+	ShellTime time.Duration
+	// Terminal reports whether there is a program for terminals in browsers; nil is
+	// whether this build has one.
+	Terminal func() bool
 	// Doctor checks this machine for the operator, or is nil.
 	Doctor func(context.Context) []Finding
 	// Audit is the record of actions, or nil if the server keeps none.
@@ -111,6 +119,9 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Terminal == nil {
+		o.Terminal = hasTerminal
+	}
 	s := &Server{
 		opts:     o,
 		sessions: newSessions(o.Now),
@@ -135,6 +146,10 @@ func New(o Options) *Server {
 	s.page("POST "+Path+"sandboxes/{id}/hibernate", s.hibernate)
 	s.page("POST "+Path+"sandboxes/{id}/wake", s.wake)
 	s.page("GET "+Path+"sandboxes/{id}/preview", s.preview)
+	s.page("GET "+Path+"sandboxes/{id}/terminal", s.terminal)
+	s.page("POST "+Path+"sandboxes/{id}/terminal", s.startShell)
+	s.page("GET "+Path+"sandboxes/{id}/terminal/socket", s.terminalSocket)
+	s.page("POST "+Path+"runs/{id}/input", s.sendLine)
 	s.page("GET "+Path+"runs/{id}", s.run)
 	s.page("GET "+Path+"runs/{id}/events", s.runEvents)
 	s.page("POST "+Path+"runs/{id}/stop", s.stopRun)
@@ -182,7 +197,8 @@ func (s *Server) page(pattern string, serve func(http.ResponseWriter, *http.Requ
 // ServeHTTP serves the pages for people whose session Authenticate found.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.pages.ServeHTTP(w, r) }
 
-// Lasts reports whether a request of a person with a session opens a stream of events.
+// Lasts reports whether a request of a person with a session opens a stream of events,
+// or a terminal.
 func (s *Server) Lasts(r *http.Request) bool {
-	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/events")
+	return r.Method == http.MethodGet && (strings.HasSuffix(r.URL.Path, "/events") || strings.HasSuffix(r.URL.Path, "/terminal/socket"))
 }

@@ -44,6 +44,7 @@ type engine struct {
 	out      map[sandbox.StreamName][]byte
 	results  sandbox.Results
 	stopped  []string
+	shell    chan string // input of the terminal
 	waits    int
 	measured int               // calls of Loads
 	files    map[string]string // by path
@@ -54,6 +55,7 @@ func newEngine() *engine {
 	began := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	code := 3
 	return &engine{
+		shell: make(chan string, 10),
 		box: sandbox.Sandbox{
 			ID: box, Name: "n" + script, State: sandbox.Running, Image: "i" + script, Network: "example.com", Created: began, Expires: began.Add(time.Hour),
 			Limits: sandbox.DefaultLimits(), Receipt: sandbox.Receipt{{Name: sandbox.ControlMemory, Value: "512 MiB" + script, Enforced: true}},
@@ -143,6 +145,42 @@ func (e *engine) Hibernate(_ context.Context, p sandbox.Principal, id string) er
 
 func (e *engine) Wake(_ context.Context, p sandbox.Principal, id string) error {
 	return e.set(p, id, sandbox.Running)
+}
+
+func (e *engine) SendInput(_ context.Context, p sandbox.Principal, id string, data []byte, _ bool) error {
+	if err := e.own(p, id); err != nil {
+		return err
+	}
+	e.shell <- string(data)
+	return nil
+}
+
+func (e *engine) Resize(_ context.Context, p sandbox.Principal, id string, size sandbox.TerminalSize) error {
+	if err := e.own(p, id); err != nil {
+		return err
+	}
+	e.shell <- fmt.Sprint(size.Cols, "x", size.Rows)
+	return nil
+}
+
+// Follow gives back each input and size, until the input exit.
+func (e *engine) Follow(ctx context.Context, p sandbox.Principal, id string, f func(sandbox.StreamName, []byte) error) error {
+	if err := e.own(p, id); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case text := <-e.shell:
+			if text == "exit" {
+				return nil
+			}
+			if err := f(sandbox.Stdout, []byte("got "+text)); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 func (e *engine) set(p sandbox.Principal, id string, to sandbox.State) error {

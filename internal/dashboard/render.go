@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/webmodule"
 )
 
 //go:embed pages/*.html
@@ -166,17 +167,28 @@ type staticFile struct {
 }
 
 var staticTypes = map[string]string{
-	"app.js":    "text/javascript; charset=utf-8",
-	"chart.js":  "text/javascript; charset=utf-8",
-	"table.js":  "text/javascript; charset=utf-8",
-	"style.css": "text/css; charset=utf-8",
-	"icon.svg":  "image/svg+xml",
+	"app.js":      "text/javascript; charset=utf-8",
+	"chart.js":    "text/javascript; charset=utf-8",
+	"table.js":    "text/javascript; charset=utf-8",
+	"style.css":   "text/css; charset=utf-8",
+	"terminal.js": "text/javascript; charset=utf-8",
+	// From npm, see npm/terminal.sh; perhaps not in this build.
+	"xterm.mjs":     "text/javascript; charset=utf-8",
+	"addon-fit.mjs": "text/javascript; charset=utf-8",
+	"xterm.css":     "text/css; charset=utf-8",
+	"icon.svg":      "image/svg+xml",
 }
 
 func openStatic(name string) (staticFile, bool) {
 	mime, ok := staticTypes[name]
 	if !ok {
 		return staticFile{}, false
+	}
+	switch name {
+	case "chart.js":
+		return staticFile{[]byte(webmodule.Chart), mime}, true
+	case "table.js":
+		return staticFile{[]byte(webmodule.Table), mime}, true
 	}
 	data, err := staticFiles.ReadFile("static/" + name)
 	return staticFile{data, mime}, err == nil

@@ -2,7 +2,7 @@
 // GLOVEBOX, CHROMIUM and STATE name the program, the browser and the state directory.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { createRequire } from 'node:module';
 
@@ -232,6 +232,39 @@ await step('the operator sees all usage, the audit log and the findings', async 
     assert.equal((await op.goto(`${base}/ui/sandboxes/${box}`)).status(), 404);
     await op.context().close();
   }
+});
+await step('a terminal with an editor, a resize and a recording', async () => {
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.goto(`${base}/ui/sandboxes/${box}/terminal`);
+  const rows = page.locator('.xterm-rows');
+  const shows = (text) => page.waitForFunction((t) => document.querySelector('.xterm-rows')?.textContent.replaceAll('\u00a0', ' ').includes(t), text, { timeout: 30000 });
+  await shows('$');
+  await page.keyboard.type("stty size; printf '\\e]0;a title\\a\\e]8;;https://evil.example\\aa link\\e]8;;\\a \\e[38;2;1;2;3mtrue\\e[0m \\xff<script>alert(1)</script>\\n'\n");
+  await shows('<script>alert(1)</script>');
+  assert.equal(await page.title(), 'Terminal · Glovebox');
+  assert.equal(await rows.locator('script, a').count(), 0);
+  await check(page, 'a terminal');
+  await page.keyboard.type('vi notes.txt\n');
+  await shows('~');
+  await page.keyboard.type('iwritten in the editor');
+  await page.setViewportSize({ width: 700, height: 700 });
+  await shows('written in the editor');
+  await page.waitForTimeout(500); // the editor follows the new size
+  await page.keyboard.press('Escape');
+  await page.keyboard.type(':wq\n');
+  await shows('notes.txt');
+  await page.keyboard.type('clear; echo columns-$(tput cols)-; cat notes.txt\n');
+  await shows('written in the editor');
+  const columns = +/columns-(\d+)-/.exec((await rows.textContent()).replaceAll('\u00a0', ' '))[1];
+  assert(columns > 20 && columns < 100, `${columns} columns after the resize`);
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Save the recording' }).click()]);
+  const cast = readFileSync(await download.path(), 'utf8').trim().split('\n').map((l) => JSON.parse(l));
+  assert.equal(cast[0].version, 2);
+  assert(cast.slice(1).every(([at, kind]) => at >= 0 && 'or'.includes(kind)));
+  await page.getByLabel('Replay a recording').setInputFiles({ name: 'a.cast', mimeType: 'text/plain', buffer: Buffer.from('{"version":2,"width":80,"height":24}\n[0.1,"o","replayed"]\n') });
+  await shows('replayed');
+  await page.getByText('The recording has ended.').waitFor();
+  await page.setViewportSize({ width: 1280, height: 800 });
 });
 await step('100 MB of output', async () => {
   const res = await page.goto(base + pages['large output']);
