@@ -115,7 +115,8 @@ var table = []row{
 	{"audited", "audit, engine, guestapi, sandbox"},
 	{"signin", "auth, fair, sandbox"},
 	{"hostfiles", "glob, safepath, sandbox"},
-	{"mcpserver", "ansi, auth, fair, language, mcpserver/advice, mcpserver/answer, mcpserver/approval, mcpserver/argument, mcpserver/client, mcpserver/complete, mcpserver/ledger, mcpserver/lost, mcpserver/notices, mcpserver/profile, mcpserver/prompts, mcpserver/snapshots, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
+	{"mcpserver", "ansi, auth, fair, language, mcpserver/advice, mcpserver/answer, mcpserver/approval, mcpserver/argument, mcpserver/client, mcpserver/complete, mcpserver/ledger, mcpserver/lost, mcpserver/notices, mcpserver/profile, mcpserver/prompts, mcpserver/resultview, mcpserver/snapshots, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
+	{"mcpserver/resultview", "webmodule"},
 	{"webmodule", "nothing"},
 	{"mcpserver/argument", "sandbox"},
 	{"mcpserver/answer", "mcpserver/advice, mcpserver/argument, sandbox"},
@@ -178,7 +179,7 @@ var outside = map[string][]string{
 	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
 	"github.com/moby/sys/capability":         {"driver/gvisor/sentry"},
-	"github.com/modelcontextprotocol/go-sdk": {"mcpserver", "mcpserver/answer", "mcpserver/approval", "mcpserver/complete", "mcpserver/notices", "mcpserver/prompts", "mcpserver/task", "mcpserver/transport", "test/conformance"},
+	"github.com/modelcontextprotocol/go-sdk": {"mcpserver", "mcpserver/answer", "mcpserver/approval", "mcpserver/complete", "mcpserver/notices", "mcpserver/prompts", "mcpserver/resultview", "mcpserver/task", "mcpserver/transport", "test/conformance"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor/bundle", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},

@@ -218,7 +218,7 @@ func TestToolPrefix(t *testing.T) {
 	}
 }
 
-// TestMeta checks the hints for Claude Code.
+// TestMeta checks the hints for clients.
 func TestMeta(t *testing.T) {
 	s, _ := newTestServer(t, withFiles)
 	list, err := serveStdio(t, s, nil).ListTools(t.Context(), nil)
@@ -232,8 +232,8 @@ func TestMeta(t *testing.T) {
 		}
 	}
 	long := mcp.Meta{"anthropic/maxResultSizeChars": 200_000.0}
-	both := mcp.Meta{"anthropic/maxResultSizeChars": 200_000.0, "anthropic/alwaysLoad": true}
-	want := map[string]mcp.Meta{"run_code": both, "run_command": both, "get_run": both, "read_file": long, "list_files": long, "search_files": long, "get_changes": long}
+	shown := mcp.Meta{"anthropic/maxResultSizeChars": 200_000.0, "anthropic/alwaysLoad": true, "ui": map[string]any{"resourceUri": "ui://glovebox/result.html"}}
+	want := map[string]mcp.Meta{"run_code": shown, "run_command": shown, "get_run": shown, "read_file": long, "list_files": long, "search_files": long, "get_changes": long}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("_meta (-want +got):\n%s", diff)
 	}

@@ -10,10 +10,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/resultview"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func (s *Server) addResources() {
+	resultview.Add(s.mcp)
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "file",
 		Title:       "A file in a sandbox",

@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/approval"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/resultview"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -160,33 +161,11 @@ func (t tool) definition(internet bool, names *renamer) *mcp.Tool {
 		InputSchema: json.RawMessage(names.text(t.input)),
 		Annotations: a,
 	}
-	def.Meta = t.meta()
+	def.Meta = resultview.Meta(t.name, t.main, t.long)
 	if t.output != "" && !t.untold {
 		def.OutputSchema = json.RawMessage(t.output)
 	}
 	return def
-}
-
-// maxResultChars is what Claude Code may show its model of a long result. Without the
-// hint, it showed the first 2 KB of a long result. With this value, it showed
-// its model 67,202 characters (2.1.330, 2026-11-23). It accepts up to 500,000.
-const maxResultChars = 200_000
-
-// meta returns the hints for Claude Code, which other clients ignore. A main tool is
-// always in the model's context, even if other tools must be searched for. A caller
-// that raises output_bytes or limit gets what it asked for.
-func (t tool) meta() mcp.Meta {
-	m := mcp.Meta{}
-	if t.main {
-		m["anthropic/alwaysLoad"] = true
-	}
-	if t.long {
-		m["anthropic/maxResultSizeChars"] = maxResultChars
-	}
-	if len(m) == 0 {
-		return nil
-	}
-	return m
 }
 
 // handler wraps the tool with the work that all calls have in common: scopes, shutdown,
