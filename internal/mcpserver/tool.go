@@ -34,7 +34,7 @@ type tool struct {
 	// arguments are the names of the arguments. Nil for a profile's tool.
 	arguments []string
 
-	// main marks a tool that most conversations need; see [tool.meta]. long marks a tool
+	// main marks a tool that most conversations need; see [resultview.Meta]. long marks a tool
 	// whose results a caller can ask to be long.
 	main, long bool
 

@@ -45,25 +45,32 @@ const tokens = { operator: cli('token', 'create', 'operator', '--scope', 'admin'
 let server = await serve('127.0.0.1:0');
 const base = server.url;
 
-// call calls a tool as an MCP client.
+// ask sends a request as an MCP client.
 let calls = 0;
-async function call(token, name, args) {
+async function ask(token, method, name, params) {
   const version = '2026-07-28';
   const res = await fetch(base + '/mcp', {
     method: 'POST',
     headers: {
       'Content-Type': 'application/json', Accept: 'application/json, text/event-stream', Authorization: 'Bearer ' + token,
-      'Mcp-Protocol-Version': version, 'Mcp-Method': 'tools/call', 'Mcp-Name': name,
+      'Mcp-Protocol-Version': version, 'Mcp-Method': method, 'Mcp-Name': name,
     },
     body: JSON.stringify({
-      jsonrpc: '2.0', id: ++calls, method: 'tools/call',
-      params: { name, arguments: args, _meta: { 'io.modelcontextprotocol/protocolVersion': version, 'io.modelcontextprotocol/clientCapabilities': {} } },
+      jsonrpc: '2.0', id: ++calls, method,
+      params: { ...params, _meta: { 'io.modelcontextprotocol/protocolVersion': version, 'io.modelcontextprotocol/clientCapabilities': {} } },
     }),
   });
   const text = await res.text();
   const answer = JSON.parse(text.startsWith('{') ? text : text.split('\n').filter((l) => l.startsWith('data: ')).pop().slice(6));
-  assert(answer.result?.structuredContent, `${name}: ${text}`);
-  return answer.result.structuredContent;
+  assert(answer.result, `${name}: ${text}`);
+  return answer.result;
+}
+
+// call calls a tool, and returns the structured part of its result.
+async function call(token, name, args) {
+  const result = await ask(token, 'tools/call', name, { name, arguments: args });
+  assert(result.structuredContent, JSON.stringify(result));
+  return result.structuredContent;
 }
 
 const evil = '<script>alert(1)</script><img src=x onerror=alert(1)>';
@@ -265,6 +272,34 @@ await step('a terminal with an editor, a resize and a recording', async () => {
   await shows('replayed');
   await page.getByText('The recording has ended.').waitFor();
   await page.setViewportSize({ width: 1280, height: 800 });
+});
+await step('the view of a result in a host of MCP Apps', async () => {
+  const uri = 'ui://glovebox/result.html';
+  const { contents: [view] } = await ask(tokens.alice, 'resources/read', uri, { uri });
+  assert.equal(view.mimeType, 'text/html;profile=mcp-app');
+  const result = await ask(tokens.alice, 'tools/call', 'get_run', { name: 'get_run', arguments: { run_id: rich.run_id } });
+  const host = await open();
+  await host.setContent('<iframe sandbox="allow-scripts"></iframe>');
+  await host.evaluate(({ html, result }) => {
+    const frame = document.querySelector('iframe');
+    window.heard = [];
+    addEventListener('message', ({ data: m, source }) => {
+      if (source !== frame.contentWindow) return;
+      window.heard.push(m.method);
+      const post = (rest) => source.postMessage({ jsonrpc: '2.0', ...rest }, '*');
+      if (m.method === 'ui/initialize') post({ id: m.id, result: { protocolVersion: '2026-01-26', hostInfo: { name: 'test', version: '1' }, hostCapabilities: { downloadFile: {} }, hostContext: { theme: 'dark' } } });
+      if (m.method === 'ui/notifications/initialized') post({ method: 'ui/notifications/tool-result', params: result });
+    });
+    frame.srcdoc = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:">` + html;
+  }, { html: view.text, result });
+  const inside = host.frameLocator('iframe');
+  await inside.locator('svg.plot rect.series').nth(1).waitFor();
+  await inside.getByRole('button', { name: 'n', exact: true }).click();
+  assert.deepEqual(await inside.locator('tbody td:last-child').allTextContents(), ['9', '10']);
+  assert((await inside.locator('tbody').textContent()).includes(evil));
+  await inside.getByRole('button', { name: 'Download as CSV' }).click();
+  await host.waitForFunction(() => window.heard.includes('ui/download-file') && window.heard.includes('ui/notifications/size-changed'));
+  await host.context().close();
 });
 await step('100 MB of output', async () => {
   const res = await page.goto(base + pages['large output']);

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// URI names the page, and MIMEType is its type in the extension.
-	URI      = "ui://glovebox/result.html"
+	// URI names the page.
+	URI = "ui://glovebox/result.html"
+	// MIMEType is the type of the page in the extension.
 	MIMEType = "text/html;profile=mcp-app"
 
 	// maxResultChars is what Claude Code may show its model of a long result. Without
