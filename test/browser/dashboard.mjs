@@ -222,6 +222,7 @@ await step('the operator sees all usage, the audit log and the findings', async 
   for (const colorScheme of ['light', 'dark']) {
     const op = await open({ colorScheme, viewport: { width: 380, height: 800 } });
     await signIn(op, tokens.operator);
+    await op.getByRole('heading', { name: 'Now' }).waitFor();
     await op.goto(base + '/ui/usage?by=principal');
     await check(op, 'usage of all');
     await op.getByRole('link', { name: 'Audit' }).click();
