@@ -253,7 +253,8 @@ await step('a terminal with an editor, a resize and a recording', async () => {
   assert.equal(await rows.locator('script, a').count(), 0);
   await check(page, 'a terminal');
   await page.keyboard.type('vi notes.txt\n');
-  await shows('~');
+  await shows('[New');
+  await page.waitForTimeout(500); // the editor asks the terminal what it can
   await page.keyboard.type('iwritten in the editor');
   await page.setViewportSize({ width: 700, height: 700 });
   await shows('written in the editor');

@@ -102,7 +102,7 @@ func hasToken(h http.Header, name, token string) bool {
 }
 
 // Read returns the next message. It answers pings. The error is [io.EOF] when the client
-// has closed the connection, and wraps [sandbox.Invalid] if the client breaks the
+// closes the connection, which Close answers, and wraps [sandbox.Invalid] if the client breaks the
 // protocol.
 func (c *Conn) Read() (kind Kind, message []byte, err error) {
 	for {
@@ -119,7 +119,6 @@ func (c *Conn) Read() (kind Kind, message []byte, err error) {
 		case opPong:
 			continue
 		case opClose:
-			_ = c.send(opClose, data[:min(len(data), 2)]) // the client may be gone
 			return 0, nil, io.EOF
 		case byte(Text), byte(Binary):
 			if kind != 0 {
