@@ -350,7 +350,7 @@ await step('a page is live, and the keyboard stops a sandbox', async () => {
   await page.getByRole('link', { name: 'added-later' }).waitFor();
   const other = await open({ storageState: state });
   await other.goto(`${base}/ui/sandboxes/${added.sandbox_id}`);
-  await other.getByText('Stop this sandbox').focus();
+  await other.getByText('Stop …', { exact: true }).focus();
   await other.keyboard.press('Enter');
   await other.keyboard.press('Tab');
   await other.keyboard.press('Enter');
