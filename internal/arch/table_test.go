@@ -209,7 +209,9 @@ var longFiles = map[string]string{}
 var longPackages = map[string]string{
 	"cli":                      "a file for each command; they share only the program and its streams",
 	"driver/drivertest":        "one suite for all drivers",
+	"driver/gvisor":            "a box, a saved box and a snapshot are reached by one client, also of an earlier build",
 	"driver/gvisor/supervisor": "a box is made, paused, saved, restored and destroyed under the same locks",
+	"engine":                   "its exported methods are what the edges call; the rules behind them are in packages below it",
 }
 
 // testOnly are packages that are in no program. What they import beyond the

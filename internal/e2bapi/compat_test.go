@@ -236,8 +236,8 @@ func TestPublicPorts(t *testing.T) {
 	check(open, "49983", 401, "")
 	check(open, "49999", 401, "")
 	check(closed, "8080", 403, "")
-	check(before, "8080", 403, "")  // the option was not set when it was made
-	check(own, "8080", 403, "")     // another protocol made it
+	check(before, "8080", 403, "")                                                                                                                     // the option was not set when it was made
+	check(own, "8080", 403, "")                                                                                                                        // another protocol made it
 	check(stopped, "8080", 502, fmt.Sprintf(`{"sandboxId":%q,"message":"The sandbox was not found","port":8080,"code":502}`, sandbox.HostID(stopped))) // who had its address learns that it has ended
 	check(endedClosed, "8080", 403, "")
 	check(sandbox.NewID(), "8080", 403, "")
