@@ -397,3 +397,68 @@ func supervisorOf(t *testing.T, dir string, pid int) int {
 	}
 	return parent
 }
+
+// TestSnapshotOtherBuild makes a box from a snapshot of an earlier build, which is kept
+// for it, also if no box needs it.
+func TestSnapshotOtherBuild(t *testing.T) {
+	dir, files := t.TempDir(), t.TempDir()
+	program, guest := filepath.Join(files, "glovebox"), filepath.Join(files, "glovebox-guest")
+	build := func(version string) *gvisor.Driver {
+		t.Helper()
+		for path, from := range map[string]string{program: os.Getenv(programEnv), guest: os.Getenv(guestEnv)} {
+			data, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path+".new", append(data, version...), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := gvisor.New(gvisor.Options{StateDir: dir, Program: program, Guest: guest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	old := build("v1")
+	made, err := old.Create(t.Context(), harness.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := drivertest.NewBox(t, made)
+	b.MustSh(t, "echo kept >/tmp/file")
+	id := sandbox.NewID()
+	if _, err := driver.TakeSnapshot(t.Context(), b.Box, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fresh := build("v2")
+	// The first box starts the supervisor, which removes builds that nothing needs.
+	drivertest.Launch(t, fresh, harness.Spec()).MustSh(t, "true")
+	for range 2 {
+		spec := harness.Spec()
+		made, err := fresh.CreateFrom(t.Context(), spec, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := drivertest.NewBox(t, made)
+		if got := from.MustSh(t, "cat /tmp/file"); got != "kept\n" {
+			t.Errorf("the file of the snapshot has %q", got)
+		}
+		if err := from.Destroy(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := fresh.RemoveSnapshot(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+}

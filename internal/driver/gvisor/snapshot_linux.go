@@ -85,13 +85,24 @@ func (d *Driver) createFrom(ctx context.Context, spec *driver.Spec, snapshot str
 		d.client.keepLease(spec.ID, *spec.Lease)
 	}
 	req := &message.Request{Op: message.OpCreateFrom, Ref: spec.ID, Spec: spec, Snapshot: snapshot, Root: root, Secrets: secretValues(spec.Secrets), Trace: trace.On(ctx)}
+	b := d.newBox(spec.ID)
 	rep, err := d.client.create(ctx, req, spec, nil)
+	if err == nil && rep.Build != nil {
+		var old *client
+		if old, err = d.ofBuild(*rep.Build); err == nil {
+			b.move(d.client, old)
+			rep, err = old.create(ctx, req, spec, nil)
+		}
+	}
+	if err == nil && rep.Build != nil {
+		err = sandbox.Errorf(sandbox.Unavailable, "the snapshot is of another build of Glovebox than its files say")
+	}
 	if err != nil {
-		d.client.forgetLease(spec.ID)
+		b.via().forgetLease(spec.ID)
+		b.release()
 		return nil, err
 	}
 	trace.Adopt(ctx, rep.Spans)
-	b := d.newBox(spec.ID)
 	if err := trace.Do(ctx, "tell programs", b.cloned); err != nil {
 		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 	}

@@ -112,8 +112,8 @@ type Reply struct {
 	// Order, in the reply to OpResume, is the spec of a saved box, which OpRestore
 	// resumes.
 	Order *driver.Spec `json:"order,omitempty"`
-	// Build, with Order, is the build of the supervisor that can restore the box, if
-	// this one cannot.
+	// Build is the build of the supervisor that can restore the box, or make a box from
+	// the snapshot, if that is another one.
 	Build *builds.ID `json:"build,omitempty"`
 }
 

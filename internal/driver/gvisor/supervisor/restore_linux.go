@@ -53,16 +53,27 @@ func (s *supervisor) order(b *box) (*driver.Spec, *builds.ID, error) {
 // buildOf returns the build that can restore a state with a key.
 func buildOf(k state.Key) builds.ID { return builds.ID{Program: k.Program, Guest: k.Guest} }
 
-// sweepBuilds removes the builds that no saved box needs.
+// sweepBuilds removes the builds that no saved box and no snapshot needs.
 func (s *supervisor) sweepBuilds() {
 	err := s.builds.Sweep(func() (map[builds.ID]bool, error) {
 		refs, err := s.list()
 		if err != nil {
 			return nil, err
 		}
-		needed := map[builds.ID]bool{}
+		ids, err := s.snapshots()
+		if err != nil {
+			return nil, err
+		}
+		var states []string
 		for _, ref := range refs {
-			keys, err := state.KeysAt((&box{dir: s.boxDir(ref)}).stateDir())
+			states = append(states, (&box{dir: s.boxDir(ref)}).stateDir())
+		}
+		for _, id := range ids {
+			states = append(states, s.snapshotState(id))
+		}
+		needed := map[builds.ID]bool{}
+		for _, dir := range states {
+			keys, err := state.KeysAt(dir)
 			if err != nil {
 				return nil, err // of an unknown build
 			}

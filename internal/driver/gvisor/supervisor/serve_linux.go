@@ -155,7 +155,8 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		}
 		return s.create(ctx, req, streams, of)
 	case message.OpCreateFrom:
-		return s.createFrom(ctx, req, files)
+		rep.Build, err = s.createFrom(ctx, req, files)
+		return err
 	case message.OpSnapshots:
 		rep.Refs, err = s.snapshots()
 		return err

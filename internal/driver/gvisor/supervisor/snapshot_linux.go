@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
@@ -133,41 +134,49 @@ func (s *supervisor) removeSnapshot(id string) error {
 	return os.RemoveAll(filepath.Join(s.snapshotsDir(), id))
 }
 
-// createFrom makes a box with the state of a snapshot.
-func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files []*os.File) (err error) {
+// createFrom makes a box with the state of a snapshot. If only another build can do that,
+// it makes none and returns that build.
+func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files []*os.File) (other *builds.ID, err error) {
 	spec := req.Spec
 	if spec == nil || spec.ID != req.Ref || len(files) > 1 {
-		return sandbox.Errorf(sandbox.Invalid, "incomplete order")
+		return nil, sandbox.Errorf(sandbox.Invalid, "incomplete order")
 	}
 	if req.FirstUser != 0 && req.FirstUser != s.firstUser {
-		return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes has other users for them than it was asked for")
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes has other users for them than it was asked for")
 	}
 	if len(spec.Secrets) > 0 {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a sandbox with secrets is not made from a snapshot: its programs do not know the authority of its network"),
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a sandbox with secrets is not made from a snapshot: its programs do not know the authority of its network"),
 			"make it with a network that has no secrets")
 	}
 	if len(spec.Mounts) > 0 {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a sandbox with several workspaces is not made from a snapshot"),
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a sandbox with several workspaces is not made from a snapshot"),
 			"make it with one workspace, or without a snapshot")
 	}
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
 	from, err := s.openSnapshot(req.Snapshot)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer from.Close()
+	b := s.newBox(req)
+	here, err := s.keys.Of(&b.record)
+	if err != nil {
+		return nil, err
+	}
+	if id := buildOf(from.Manifest.Key); id != buildOf(here) {
+		return &id, nil
+	}
 	plan, err := newPlan(s.groups, spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b := s.newBox(req)
 	if err := s.checkFits(b, from.Manifest, req.Root); err != nil {
-		return err
+		return nil, err
 	}
 	contents, err := from.Files(checkpoint.Files...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	verified := make(chan error, 1)
 	go func() { verified <- from.Verify() }()
@@ -178,11 +187,11 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 	}()
 	ended, err := endedStreams()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer message.CloseAll(ended)
 	if err := s.reserve(b); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -190,15 +199,15 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 		}
 	}()
 	if err := plan.apply(s.groups, b); err != nil {
-		return err
+		return nil, err
 	}
 	if spec.Lease != nil && spec.Detached {
 		if err := s.lease(b, *spec.Lease); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
 	var workspace *rootfs.Tree
 	if len(files) == 1 {
@@ -212,16 +221,16 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 		},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := b.setHostname(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	_ = process.Signal(b.sentry(), spec.ID, sentry.GiveBackSignal) // loading leaves garbage
 	s.mu.Lock()
 	b.ready = true
 	s.mu.Unlock()
-	return nil
+	return nil, nil
 }
 
 // setHostname gives a box its hostname. gVisor restores the one of the snapshot.
