@@ -64,8 +64,11 @@ func (a *Auth) Make(ctx context.Context, n TokenSpec) (string, sandbox.Token, er
 	if a.tokens == nil {
 		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Unsupported, "create token: this server does not store tokens")
 	}
+	var badPrincipal error
 	if n.Principal == "" {
 		n.Principal = n.Name
+	} else {
+		badPrincipal = checkTokenName("principal", n.Principal)
 	}
 	if len(n.Scopes) == 0 {
 		n.Scopes = []Scope{ScopeRun, ScopeFiles}
@@ -75,7 +78,7 @@ func (a *Auth) Make(ctx context.Context, n TokenSpec) (string, sandbox.Token, er
 		names[i] = string(s)
 	}
 	_, err := ParseScopes(names)
-	if err = errors.Join(checkTokenName("name", n.Name), checkTokenName("principal", n.Principal), err, checkLifetime(n.Lifetime)); err != nil {
+	if err = errors.Join(checkTokenName("name", n.Name), badPrincipal, err, checkLifetime(n.Lifetime)); err != nil {
 		return "", sandbox.Token{}, err
 	}
 	if len(n.Description) > maxDescription || !utf8.ValidString(n.Description) || strings.ContainsFunc(n.Description, unicode.IsControl) {
