@@ -31,9 +31,9 @@ GOLANGCI := .cache/bin/golangci-lint-$(GOLANGCI_VERSION)
 WHOLE ?=
 # Everything but the gVisor driver and the agents, which have targets of their own.
 PACKAGES = $(shell $(GO) list ./... | grep -v -e /internal/driver/gvisor -e /test/clients -e /test/browser)
-# These take minutes under the race detector. Their tests are those of one client at a
-# time, except arch, which has one thread.
-PLAIN = $(filter %/internal/arch $(if $(WHOLE),,%/internal/driver/fake %/internal/driver/e2b),$(PACKAGES))
+# These take many minutes under the race detector, because they test whole programs; what
+# they are made of has tests of its own. arch has one thread.
+PLAIN = $(filter %/internal/arch $(if $(WHOLE),,%/internal/app %/internal/cli %/internal/driver/fake %/internal/driver/e2b),$(PACKAGES))
 SHORT = $(if $(WHOLE),,-short)
 # Two threads that fire timers of one synctest bubble crash the race detector
 # of Go 1.26 (golang/go#78156). Packages with bubbles get one thread there.
@@ -90,22 +90,26 @@ interpreters: ## Node 18 and 24 and Bun from npm, Pythons and packages from Debi
 vet:
 	$(GO) vet ./...
 
+# The tests of engines have a target of their own, which starts them.
+define TESTENV
+require=$${GLOVEBOX_REQUIRE:-}; require=$${require//docker/}; export GLOVEBOX_REQUIRE=$${require//podman/}; \
+nodes=$$(ls $(CURDIR)/.cache/interpreters/node_modules/node*/bin/node 2>/dev/null | paste -sd: || true); \
+if [ -n "$$nodes" ]; then export GLOVEBOX_NODES=$$nodes$$(command -v node | sed 's,^,:,'); fi; \
+bun=$$(ls $(CURDIR)/.cache/interpreters/node_modules/bun/bin/bun 2>/dev/null || true); if [ -n "$$bun" ]; then export GLOVEBOX_BUN=$$bun; fi; \
+pythons=$$(ls $(CURDIR)/.cache/interpreters/*/python3 2>/dev/null | paste -sd: || true); \
+if [ -n "$$pythons" ]; then export GLOVEBOX_PYTHONS=$$pythons$$(ls /usr/bin/python3 2>/dev/null | sed 's,^,:,'); fi;
+endef
+
 .PHONY: test-race
 test-race: ## everything that needs no sandbox, under the race detector
 	@test/tools.sh cc=build-essential || echo "the race detector needs a C compiler"
-	@# The tests of engines have a target of their own, which starts them.
-	require=$${GLOVEBOX_REQUIRE:-}; require=$${require//docker/}; export GLOVEBOX_REQUIRE=$${require//podman/}; \
-	nodes=$$(ls $(CURDIR)/.cache/interpreters/node_modules/node*/bin/node 2>/dev/null | paste -sd: || true); \
-	if [ -n "$$nodes" ]; then export GLOVEBOX_NODES=$$nodes$$(command -v node | sed 's,^,:,'); fi; \
-	bun=$$(ls $(CURDIR)/.cache/interpreters/node_modules/bun/bin/bun 2>/dev/null || true); if [ -n "$$bun" ]; then export GLOVEBOX_BUN=$$bun; fi; \
-	pythons=$$(ls $(CURDIR)/.cache/interpreters/*/python3 2>/dev/null | paste -sd: || true); \
-	if [ -n "$$pythons" ]; then export GLOVEBOX_PYTHONS=$$pythons$$(ls /usr/bin/python3 2>/dev/null | sed 's,^,:,'); fi; \
+	@$(TESTENV) \
 	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -timeout 20m -tags nogvisor $(filter-out $(BUBBLES) $(PLAIN),$(PACKAGES)) && \
 	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -cpu 1 -parallel 2 -timeout 20m -tags nogvisor $(filter-out $(PLAIN),$(BUBBLES))
 
 .PHONY: test-plain
 test-plain: ## what the race detector blurs or makes slow: suites, bounds on memory, and images that are too much
-	$(GO) test -timeout 20m $(PLAIN)
+	$(TESTENV) $(GO) test -timeout 20m -tags nogvisor $(PLAIN)
 	$(GO) test -run 'TestLargeFile|Picture' ./internal/guest/...
 	$(GO) test -run 'TestMillionFiles|TestHole|TestBomb' ./internal/image
 

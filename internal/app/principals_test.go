@@ -168,6 +168,7 @@ func TestOthersDoNotExist(t *testing.T) {
 			"install_packages": {"sandbox_id": box, "packages": []string{"/none.whl"}},
 			"list_languages":   {"sandbox_id": box},
 			"stop_sandbox":     {"sandbox_id": box},
+			"snapshot":         {"action": "take", "sandbox_id": box},
 			"set_network":      {"sandbox_id": box, "network": "none"},
 			"preview_url":      {"sandbox_id": box, "port": 8000},
 			"write_file":       {"sandbox_id": box, "path": path, "content": "x"},

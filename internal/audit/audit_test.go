@@ -285,7 +285,7 @@ func TestTokenVerified(t *testing.T) {
 	}
 	now = now.Add(2 * time.Minute)
 	r.TokenVerified(ctx, auth.Identity{}, refused)
-	for i := range 3 * maxSeen { // a flood from many addresses
+	for i := range maxSeen + 1000 { // a flood from many addresses
 		r.TokenVerified(auth.WithRemote(ctx, fmt.Sprintf("[2001:db8::%x]:1", i)), auth.Identity{}, refused)
 	}
 	r.Flush()

@@ -61,9 +61,10 @@ func (a *Auth) readStandingLocked(ctx context.Context) (*standing, error) {
 		return nil, err
 	}
 	for _, t := range list {
-		// What a token that only reads could not make, it does not keep.
+		// What a token that only reads could not make, it does not keep. A token without
+		// scopes is of an earlier version.
 		role := RoleOf(t.Scopes)
-		makes := role == RoleAdmin || role == RoleMember
+		makes := role == RoleAdmin || role == RoleMember || len(t.Scopes) == 0
 		s.tokens[t.ID] = tokenState{t.Revoked.IsZero(), t.Rotations, t.PreviousUntil}
 		s.principals[t.Principal] = s.principals[t.Principal] || makes && t.InForce(s.at)
 	}
