@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,7 +59,8 @@ func TestRoles(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := sys.Engine.WriteFile(t.Context(), owner, box.ID, "f", strings.NewReader("x"), false); err != nil {
+	file := filepath.Join(t.TempDir(), "f") // the driver of tests has the files of this machine
+	if err := sys.Engine.WriteFile(t.Context(), owner, box.ID, file, strings.NewReader("x"), false); err != nil {
 		t.Fatal(err)
 	}
 
@@ -95,8 +97,15 @@ func TestRoles(t *testing.T) {
 			return do(request(method, path, body, "Authorization", "Bearer "+token, "Content-Type", "application/json"), http.DefaultClient) != 403
 		}
 	}
+	// Sign-ins are limited, so a token has one session for all pages, except for the
+	// page that ends it.
+	browsers := map[string]*http.Client{}
 	page := func(method, path string) func(string) bool {
 		return func(token string) bool {
+			ends := strings.HasSuffix(path, "/signout")
+			if browser := browsers[token]; browser != nil && !ends {
+				return do(request(method, path, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"), browser) != 403
+			}
 			jar, err := cookiejar.New(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -125,6 +134,9 @@ func TestRoles(t *testing.T) {
 					t.Fatalf("the link: %d", status)
 				}
 			}
+			if !ends {
+				browsers[token] = browser
+			}
 			return do(request(method, path, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"), browser) != 403
 		}
 	}
@@ -146,9 +158,9 @@ func TestRoles(t *testing.T) {
 		"MCP list_sandboxes":   {reads, tool("list_sandboxes", nil)},
 		"MCP get_sandbox":      {reads, tool("get_sandbox", in)},
 		"MCP list_files":       {all, tool("list_files", in)},
-		"MCP read_file":        {all, tool("read_file", with("path", "f"))},
-		"MCP write_file":       {files, tool("write_file", map[string]any{"sandbox_id": box.ID, "path": "g", "content": "x"})},
-		"MCP edit_file":        {files, tool("edit_file", map[string]any{"sandbox_id": box.ID, "path": "f", "edits": []any{map[string]any{"old": "x", "new": "x"}}})},
+		"MCP read_file":        {all, tool("read_file", with("path", file))},
+		"MCP write_file":       {files, tool("write_file", map[string]any{"sandbox_id": box.ID, "path": file + "-written", "content": "x"})},
+		"MCP edit_file":        {files, tool("edit_file", map[string]any{"sandbox_id": box.ID, "path": file, "edits": []any{map[string]any{"old": "x", "new": "x"}}})},
 		"MCP run_command":      {runs, tool("run_command", with("command", "true"))},
 		"MCP create_sandbox":   {runs, tool("create_sandbox", nil)},
 		"MCP set_network":      {runs, tool("set_network", with("allow", []string{}))},
@@ -182,7 +194,7 @@ func TestRoles(t *testing.T) {
 			return do(request("DELETE", "/e2b/sandboxes/none", "", "X-Api-Key", token), http.DefaultClient) != 403
 		}},
 		"dashboard GET":      {reads, page("GET", "/ui/")},
-		"dashboard file":     {strings.ReplaceAll(reads, "old-files", ""), page("GET", "/ui/sandboxes/"+box.ID+"/file?path=/data/f")},
+		"dashboard file":     {strings.ReplaceAll(reads, "old-files", ""), page("GET", "/ui/sandboxes/"+box.ID+"/file?path="+url.QueryEscape(file))},
 		"dashboard stop":     {runs, page("POST", "/ui/sandboxes/sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa/stop")},
 		"dashboard sign out": {reads, page("POST", "/ui/signout")},
 	} {

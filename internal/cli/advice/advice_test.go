@@ -100,6 +100,7 @@ var elsewhere = []string{
 	"ask for a URL to write, with file_url and method PUT",
 	"list_sandboxes lists sandboxes, and create_sandbox makes one",
 	"send the complete token, or make a new one with glovebox token create NAME on the server's machine",
+	"make a new one with glovebox token create … on the server's machine",
 	"glovebox token create NAME --e2b on the server's machine makes an API key",
 }
 
