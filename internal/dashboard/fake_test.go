@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ type engine struct {
 	stopped  []string
 	shell    chan string // input of the terminal
 	waits    int
-	measured int               // calls of Loads
+	measured atomic.Int64      // calls of Loads
 	files    map[string]string // by path
 	begun    []sandbox.RunRequest
 }
@@ -121,11 +122,11 @@ func (e *engine) List(_ context.Context, p sandbox.Principal) ([]sandbox.Sandbox
 func (e *engine) Loads(_ context.Context, p sandbox.Principal) map[string]sandbox.Load {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.measured++
+	e.measured.Add(1)
 	if p != alice {
 		return nil
 	}
-	return map[string]sandbox.Load{box: {CPU: time.Duration(e.measured) * 1500 * time.Millisecond, MemoryBytes: 64 << 20}}
+	return map[string]sandbox.Load{box: {CPU: time.Duration(e.measured.Load()) * 1500 * time.Millisecond, MemoryBytes: 64 << 20}}
 }
 
 func (e *engine) Stop(_ context.Context, p sandbox.Principal, id string) error {

@@ -19,8 +19,8 @@ func TestLoads(t *testing.T) {
 		done := make(chan struct{})
 		go func() { w.server.Run(ctx); close(done) }()
 		time.Sleep(time.Minute)
-		if w.engine.measured > 0 {
-			t.Errorf("%d measurements, though nobody looks", w.engine.measured)
+		if w.engine.measured.Load() > 0 {
+			t.Errorf("%d measurements, though nobody looks", w.engine.measured.Load())
 		}
 		w.signIn("alice")
 		w.get(Path)
@@ -32,9 +32,9 @@ func TestLoads(t *testing.T) {
 			}
 		}
 		time.Sleep(loadWanted + time.Minute)
-		before := w.engine.measured
+		before := w.engine.measured.Load()
 		time.Sleep(time.Hour)
-		if w.engine.measured != before {
+		if w.engine.measured.Load() != before {
 			t.Error("measurements go on, though nobody looks")
 		}
 		if v := w.server.loads.load(w.engine.box); v != (loadView{}) {
