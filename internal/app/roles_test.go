@@ -104,7 +104,7 @@ func TestRoles(t *testing.T) {
 		return func(token string) bool {
 			ends := strings.HasSuffix(path, "/signout")
 			if browser := browsers[token]; browser != nil && !ends {
-				return do(request(method, path, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"), browser) != 403
+				return do(request(method, path, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Origin", base), browser) != 403
 			}
 			jar, err := cookiejar.New(nil)
 			if err != nil {
@@ -137,7 +137,7 @@ func TestRoles(t *testing.T) {
 			if !ends {
 				browsers[token] = browser
 			}
-			return do(request(method, path, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"), browser) != 403
+			return do(request(method, path, "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Origin", base), browser) != 403
 		}
 	}
 	const (
@@ -197,6 +197,8 @@ func TestRoles(t *testing.T) {
 		"dashboard file":     {strings.ReplaceAll(reads, "old-files", ""), page("GET", "/ui/sandboxes/"+box.ID+"/file?path="+url.QueryEscape(file))},
 		"dashboard stop":     {runs, page("POST", "/ui/sandboxes/sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa/stop")},
 		"dashboard sign out": {reads, page("POST", "/ui/signout")},
+		"dashboard terminal": {members, page("GET", "/ui/sandboxes/"+box.ID+"/terminal/socket?cols=80&rows=24")},
+		"dashboard preview":  {members, page("GET", "/ui/sandboxes/"+box.ID+"/preview?port=8080")},
 	} {
 		t.Run(action, func(t *testing.T) {
 			for role, token := range tokens {

@@ -147,6 +147,9 @@ func (a *Auth) Rotate(ctx context.Context, idOrName string, r Rotation) (string,
 	}
 	old, text := t.Hash, NewToken()
 	t.Hash, t.Rotated, t.PreviousUntil = Hash(text), now, now.Add(r.Grace)
+	if !t.Expires.IsZero() && t.Expires.Before(t.PreviousUntil) {
+		t.PreviousUntil = t.Expires // a rotation does not extend the life of a text
+	}
 	t.Rotations++
 	if r.Lifetime > 0 {
 		t.Expires = now.Add(r.Lifetime)

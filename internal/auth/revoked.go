@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,8 +64,9 @@ func (a *Auth) readStandingLocked(ctx context.Context) (*standing, error) {
 	for _, t := range list {
 		// What a token that only reads could not make, it does not keep. A token without
 		// scopes is of an earlier version.
-		role := RoleOf(t.Scopes)
-		makes := role == RoleAdmin || role == RoleMember || len(t.Scopes) == 0
+		makes := len(t.Scopes) == 0 || slices.ContainsFunc(t.Scopes, func(s string) bool {
+			return s == string(ScopeRun) || s == string(ScopeFiles) || s == string(ScopeAdmin)
+		})
 		s.tokens[t.ID] = tokenState{t.Revoked.IsZero(), t.Rotations, t.PreviousUntil}
 		s.principals[t.Principal] = s.principals[t.Principal] || makes && t.InForce(s.at)
 	}

@@ -184,7 +184,7 @@ func (s *Server) page(pattern string, serve func(http.ResponseWriter, *http.Requ
 			s.Refuse(w, r, sandbox.Errorf(sandbox.Unauthenticated, "you are not signed in"))
 			return
 		}
-		if r.Method == http.MethodPost && r.URL.Path != signOutPath && !sess.id.Can(auth.ScopeRun) {
+		if changes(r) && !sess.id.Can(auth.ScopeRun) {
 			s.Refuse(w, r, sandbox.WithHint(sandbox.Errorf(sandbox.Forbidden, "your token can only read"), "sign in with a token of the role member"))
 			return
 		}
@@ -192,6 +192,16 @@ func (s *Server) page(pattern string, serve func(http.ResponseWriter, *http.Requ
 			s.Refuse(w, r, err)
 		}
 	})
+}
+
+// changes reports whether a request does more than read: it changes something, opens a
+// shell, or makes a link that gives access to a port.
+func changes(r *http.Request) bool {
+	if r.URL.Path == signOutPath {
+		return false
+	}
+	return r.Method != http.MethodGet && r.Method != http.MethodHead ||
+		strings.HasSuffix(r.URL.Path, "/terminal/socket") || strings.HasSuffix(r.URL.Path, "/preview")
 }
 
 // ServeHTTP serves the pages for people whose session Authenticate found.

@@ -111,14 +111,17 @@ func (s *syntax) next(text string) (class string, n int) {
 	r, size := utf8.DecodeRuneInString(text)
 	switch {
 	case strings.ContainsRune(s.quotes, r):
-		for n := size; n < len(text) && text[n] != '\n'; n++ {
+		n = size
+		for ; n < len(text) && text[n] != '\n'; n++ {
 			if text[n] == '\\' {
 				n++
 			} else if text[n] == byte(r) {
 				return "h-s", n + 1
 			}
 		}
-		return "", size // the string does not end: perhaps it is none
+		// The string does not end: perhaps it is none. The rest of the line is not
+		// looked at again, so a line of quotes takes linear time.
+		return "", min(n, len(text))
 	case unicode.IsDigit(r):
 		n = word(text)
 		for n < len(text) && text[n] == '.' {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -106,5 +107,15 @@ func TestRichResults(t *testing.T) {
 	}
 	if strings.Contains(body, script) {
 		t.Errorf("the page has markup:\n%s", body)
+	}
+}
+
+// TestHighlightIsLinear: a line of quotes that do not end takes no more time than its
+// length.
+func TestHighlightIsLinear(t *testing.T) {
+	began := time.Now()
+	highlighted("python", strings.Repeat(`'\`, 64<<10))
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("128 KiB of quotes took %v", took)
 	}
 }

@@ -62,10 +62,14 @@ func (b *liveSandbox) Still(ctx context.Context, do func(context.Context, driver
 		time.Sleep(10 * time.Millisecond)
 	}
 	defer b.power.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, coldPauseTimeout)
+	// A caller that leaves must not cut a state off.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), coldPauseTimeout)
 	defer cancel()
 	if err = do(ctx, b.drv); driver.IsGone(err) {
 		return b.gone(err)
+	}
+	if err != nil {
+		b.paused = true // a rollback that failed may have left it so: the next use resumes it
 	}
 	return err
 }

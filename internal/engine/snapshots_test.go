@@ -289,6 +289,7 @@ func TestSnapshotSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Second) // the list is in the order of time
 		gone, err := e.TakeSnapshot(ctx, alice, s.ID, "gone")
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ type Workspace struct {
 }
 
 const selectWorkspaceSQL = `SELECT id, handle, principal, name, created_at, used_at, bytes, files,
-	EXISTS (SELECT 1 FROM sandboxes s WHERE s.principal = w.principal AND s.workspace = w.name AND s.ended_at = 0)
+	NOT (` + unusedSQL + `)
 	FROM workspaces w`
 
 func scanWorkspace(scan scanFunc) (Workspace, error) {

@@ -16,7 +16,7 @@ const maxVolumePath = 1024
 
 // takenTrees are directories at which, and below which, there can be no volume: they
 // belong to the kernel, to the guest or to the workspace.
-var takenTrees = []string{"/proc", "/sys", "/dev", "/run", "/.glovebox", "/.glovebox-workspaces", sandbox.WorkDir}
+var takenTrees = []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/var/lock", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/.glovebox", "/.glovebox-workspaces", sandbox.WorkDir}
 
 // checkVolumes checks that a sandbox can have the volumes of a request.
 func (r *Rules) checkVolumes(req *sandbox.CreateRequest) error {

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,8 @@ func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string) (*dr
 		unlock = func() {}
 		go func() {
 			defer held()
-			if err := goOn(<-written); err != nil {
+			// A state that is complete too late is not kept either.
+			if err := goOn(cmp.Or(<-written, errors.New("the save was given up"))); err != nil {
 				log.Warningf("end a save of %s that failed: %v", b.record.Spec.ID, err)
 			}
 		}()
