@@ -104,8 +104,8 @@ endef
 test-race: ## everything that needs no sandbox, under the race detector
 	@test/tools.sh cc=build-essential || echo "the race detector needs a C compiler"
 	@$(TESTENV) \
-	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -timeout 20m -tags nogvisor $(filter-out $(BUBBLES) $(PLAIN),$(PACKAGES)) && \
-	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -cpu 1 -parallel 2 -timeout 20m -tags nogvisor $(filter-out $(PLAIN),$(BUBBLES))
+	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -timeout 30m -tags nogvisor $(filter-out $(BUBBLES) $(PLAIN),$(PACKAGES)) && \
+	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -cpu 1 -parallel 2 -timeout 30m -tags nogvisor $(filter-out $(PLAIN),$(BUBBLES))
 
 .PHONY: test-plain
 test-plain: ## what the race detector blurs or makes slow: suites, bounds on memory, and images that are too much
