@@ -3,6 +3,7 @@ package httpserver
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,10 +59,17 @@ func TestUsage(t *testing.T) {
 	if status, body := get("?format=csv", "Authorization", good); status != 200 || !strings.HasPrefix(body, "start,principal,") {
 		t.Errorf("CSV: %d %s", status, body)
 	}
-	for _, wrong := range []string{"?by=year", "?since=now", "?until=x", "?format=xml", "?principal=other", "?by=day&by=day"} {
+	for _, wrong := range []string{"?by=year", "?since=now", "?until=x", "?format=xml", "?by=day&by=day"} {
 		if status, body := get(wrong, "Authorization", good); status != 400 || !strings.Contains(body, `"kind":"invalid"`) {
 			t.Errorf("%s: %d %s", wrong, status, body)
 		}
+	}
+	// Only an operator may ask for another principal.
+	if status, body := get("?principal=other", "Authorization", "Bearer filesonly"); status != 403 || strings.Contains(body, "1970") {
+		t.Errorf("another principal: %d %s", status, body)
+	}
+	if status, _ := get("?principal=other", "Authorization", good); status != 200 || !slices.Equal(fake.asked.Principals, []sandbox.Principal{"other"}) {
+		t.Errorf("another principal, as the operator: %d, asked for %v", status, fake.asked.Principals)
 	}
 	fake.rows = 0
 	if _, body := get("", "Authorization", good); !strings.Contains(body, `"usage":[]`) {
