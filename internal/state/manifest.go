@@ -137,22 +137,6 @@ func KeyAt(dir string) (Key, error) {
 	return m.Key, nil
 }
 
-// KeysAt returns the keys of the states that there are at dir: one, or none. A state
-// counts that is being used, because it may be put back.
-func KeysAt(dir string) ([]Key, error) {
-	for _, path := range []string{dir, dir + usedSuffix, dir} { // it may move meanwhile
-		if !Exists(path) {
-			continue
-		}
-		if k, err := KeyAt(path); err == nil {
-			return []Key{k}, nil
-		} else if Exists(path) {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
 // damaged returns the error of a state that cannot be used by any program.
 func damaged(format string, args ...any) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the saved state is damaged: "+format, args...),

@@ -294,3 +294,19 @@ func syncDir(dir string) error {
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
+
+// KeysAt returns the keys of the states that there are at dir: one, or none. A state
+// counts that is being used, because it may be put back.
+func KeysAt(dir string) ([]Key, error) {
+	for _, path := range []string{dir, dir + usedSuffix, dir} { // it may move meanwhile
+		if !Exists(path) {
+			continue
+		}
+		if k, err := KeyAt(path); err == nil {
+			return []Key{k}, nil
+		} else if Exists(path) {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
