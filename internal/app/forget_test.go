@@ -38,7 +38,7 @@ func TestForget(t *testing.T) {
 		if run, err = sys.Engine.Wait(ctx, p, run.ID); err != nil || run.Verdict.Code != sandbox.OK {
 			t.Fatalf("%+v, %v", run.Verdict, err)
 		}
-		if err := sys.Engine.WriteFile(ctx, p, run.SandboxID, "/data/f", strings.NewReader(marker+name), false); err != nil {
+		if err := sys.Engine.WriteFile(ctx, p, run.SandboxID, filepath.Join(t.TempDir(), "f"), strings.NewReader(marker+name), false); err != nil {
 			t.Fatal(err)
 		}
 		if err := sys.store.AddMembers(ctx, "team", []sandbox.Principal{p}); err != nil {
