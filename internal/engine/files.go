@@ -230,6 +230,9 @@ func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, 
 func (b *liveSandbox) fileError(ctx context.Context, err error, path string) error {
 	switch {
 	case errors.Is(err, sandbox.NotFound):
+		if of, ok := errors.AsType[*sandbox.Error](err); ok && of.Op != "" {
+			err = of.Err // the caller names the operation
+		}
 		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "path: %s is not in the sandbox: %w", excerpt.Quote(path), err),
 			"list the directory to see what is there")
 	case errors.Is(err, sandbox.Unavailable):

@@ -69,7 +69,7 @@ func (b *liveSandbox) Still(ctx context.Context, do func(context.Context, driver
 		return b.gone(err)
 	}
 	if err != nil {
-		b.paused = true // a rollback that failed may have left it so: the next use resumes it
+		b.paused = b.e.features.Pause // a rollback that failed may have left it so: the next use resumes it
 	}
 	return err
 }

@@ -297,7 +297,7 @@ func answered(ctx context.Context, op string, resp *http.Response) error {
 	if text == "" {
 		text = fmt.Sprintf("HTTP status %d", resp.StatusCode)
 	}
-	return sandbox.Errorf(kind, "%s: %s", op, text)
+	return &sandbox.Error{Kind: kind, Op: op, Err: errors.New(text)}
 }
 
 func kindOfStatus(status int) sandbox.Kind {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,8 @@ const Name = "code-runner"
 // Engine is the part of package engine that this profile uses.
 type Engine interface {
 	profile.Engine
+	// Languages returns the languages of a new sandbox, and the sandbox's ID.
+	Languages(ctx context.Context, p sandbox.Principal, id string, r sandbox.CreateRequest) ([]sandbox.Language, string, error)
 	// WriteWorkspaceFile writes a file of a workspace and returns the file's size
 	// in bytes. It creates the workspace if necessary.
 	WriteWorkspaceFile(ctx context.Context, p sandbox.Principal, workspace, name string, r io.Reader) (int64, error)
@@ -176,10 +179,29 @@ func (s *server) upload(ctx context.Context, c profile.Call, in struct {
 	}{true, fmt.Sprintf("File '%s' uploaded successfully (%d bytes)", in.Name, n), file{in.Name, address(base, in.Name)}})
 }
 
-func (s *server) list(context.Context, profile.Call, struct{}) (profile.Result, error) {
+// list returns the languages that run here. Other images are made for their languages,
+// but the image host has only what is installed on the machine.
+func (s *server) list(ctx context.Context, c profile.Call, _ struct{}) (profile.Result, error) {
+	languages := s.opts.Languages
+	if slices.ContainsFunc(languages, func(l Language) bool { return l.Image == sandbox.ImageHost }) {
+		found, id, err := s.opts.Engine.Languages(ctx, c.Principal, "", sandbox.CreateRequest{Image: sandbox.ImageHost})
+		if id != "" {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			defer cancel()
+			if err := s.opts.Engine.Stop(ctx, c.Principal, id); err != nil {
+				s.opts.Log.Error("stop the sandbox of a list", "sandbox", id, "error", err)
+			}
+		}
+		if err != nil {
+			return profile.Result{}, err
+		}
+		languages = slices.DeleteFunc(slices.Clone(languages), func(l Language) bool {
+			return l.Image == sandbox.ImageHost && !slices.ContainsFunc(found, func(f sandbox.Language) bool { return f.Name == l.Language && f.Program != "" })
+		})
+	}
 	return profile.CompactJSON(struct {
 		Languages []Language `json:"languages"`
-	}{s.opts.Languages})
+	}{languages})
 }
 
 // unsuccessful is the answer to an upload or a run that failed.
