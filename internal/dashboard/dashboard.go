@@ -188,7 +188,10 @@ func (s *Server) page(pattern string, serve func(http.ResponseWriter, *http.Requ
 			s.Refuse(w, r, sandbox.WithHint(sandbox.Errorf(sandbox.Forbidden, "your token can only read"), "sign in with a token of the role member"))
 			return
 		}
-		if err := serve(w, r, sess); err != nil {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(sess.ctx, cancel)()
+		if err := serve(w, r.WithContext(ctx), sess); err != nil {
 			s.Refuse(w, r, err)
 		}
 	})

@@ -382,6 +382,8 @@ func (v *verifier) Verify(_ context.Context, token string) (auth.Identity, error
 		id.Scopes = []auth.Scope{auth.ScopeFiles}
 	case token == "operator":
 		id.Scopes = []auth.Scope{auth.ScopeAdmin}
+	case token == "reader":
+		id.Principal, id.Scopes = alice, []auth.Scope{auth.ScopeRead}
 	case token == "runonly":
 		id.Principal, id.Scopes = alice, []auth.Scope{auth.ScopeRun}
 	case token != "alice" && token != "bob":

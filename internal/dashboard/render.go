@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/webmodule"
 )
@@ -47,12 +48,13 @@ type frame struct {
 	Here      string // name of the page in the navigation, or ""
 	Principal string // of the person who signed in, or ""
 	Operator  bool   // the person may see the audit log
+	MayChange bool   // the person may do more than read
 	Version   string
 	Refresh   string // path of the page that the browser loads next, or ""
 }
 
 func (s *Server) frame(sess *session, title, here string) frame {
-	return frame{Title: title, Here: here, Principal: principalName(sess.id.Principal), Operator: isOperator(sess), Version: s.opts.Version}
+	return frame{Title: title, Here: here, Principal: principalName(sess.id.Principal), Operator: isOperator(sess), MayChange: sess.id.Can(auth.ScopeRun), Version: s.opts.Version}
 }
 
 // principalName returns a principal's name for people.

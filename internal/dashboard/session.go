@@ -40,6 +40,9 @@ type session struct {
 	// use the session: browsers show a host's cookies to servers on all its ports.
 	local bool
 	begun time.Time
+	// ctx ends with the session, and so do its streams and terminals. over ends it.
+	ctx  context.Context
+	over context.CancelFunc
 
 	used time.Time // guarded by sessions.mu
 }
@@ -67,7 +70,8 @@ func newSecret() string {
 func (l *sessions) begin(id auth.Identity, local bool) (secret string) {
 	secret = newSecret()
 	now := l.now()
-	s := &session{key: sha256.Sum256([]byte(secret)), id: id, local: local, begun: now, used: now}
+	ctx, over := context.WithCancel(context.Background())
+	s := &session{key: sha256.Sum256([]byte(secret)), id: id, local: local, begun: now, used: now, ctx: ctx, over: over}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweep(now)
@@ -78,13 +82,13 @@ func (l *sessions) begin(id auth.Identity, local bool) (secret string) {
 		}
 	}
 	if len(own) >= maxOfPrincipal {
-		delete(l.set, oldest(own).key)
+		l.drop(oldest(own))
 	} else if len(l.set) >= maxSessions {
 		var all []*session
 		for _, other := range l.set {
 			all = append(all, other)
 		}
-		delete(l.set, oldest(all).key)
+		l.drop(oldest(all))
 	}
 	l.set[s.key] = s
 	return secret
@@ -97,14 +101,20 @@ func oldest(list []*session) *session {
 
 // sweep removes the sessions that are over. The caller holds mu.
 func (l *sessions) sweep(now time.Time) {
-	for key, s := range l.set {
-		if s.over(now) {
-			delete(l.set, key)
+	for _, s := range l.set {
+		if s.isOver(now) {
+			l.drop(s)
 		}
 	}
 }
 
-func (s *session) over(now time.Time) bool {
+// drop removes a session, and ends its streams and terminals. The caller holds mu.
+func (l *sessions) drop(s *session) {
+	delete(l.set, s.key)
+	s.over()
+}
+
+func (s *session) isOver(now time.Time) bool {
 	return now.Sub(s.used) >= sessionIdle || now.Sub(s.begun) >= sessionTTL || !s.id.Expires.IsZero() && !now.Before(s.id.Expires)
 }
 
@@ -119,8 +129,8 @@ func (l *sessions) find(secret string, local bool) (*session, bool) {
 	if s == nil || s.local && !local {
 		return nil, false
 	}
-	if s.over(now) {
-		delete(l.set, key)
+	if s.isOver(now) {
+		l.drop(s)
 		return nil, false
 	}
 	s.used = now
@@ -130,7 +140,7 @@ func (l *sessions) find(secret string, local bool) (*session, bool) {
 func (l *sessions) end(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.set, s.key)
+	l.drop(s)
 }
 
 type sessionKey struct{}

@@ -2,9 +2,11 @@ package dashboard
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -258,5 +260,82 @@ func TestNextPage(t *testing.T) {
 		if got := nextPage(next); got != want {
 			t.Errorf("%q leads to %q, want %q", next, got, want)
 		}
+	}
+}
+
+// TestSignOutEndsStreams: a stream of events ends when the session does, by a sign-out
+// and by newer sessions of the principal.
+func TestSignOutEndsStreams(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"SignOut": func(w *world) {
+			if res, body := w.post(signOutPath, nil); res.StatusCode != http.StatusSeeOther {
+				w.Fatalf("sign out: %d %s", res.StatusCode, body)
+			}
+		},
+		"NewerSessions": func(w *world) {
+			clear(w.cookies)
+			for range maxOfPrincipal {
+				w.server.sessions.begin(auth.Identity{Principal: alice}, false)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, func(o *Options) { o.Now = time.Now })
+				w.signIn("alice")
+				r := w.request("GET", Path+"events", nil)
+				ended := make(chan struct{})
+				go func() {
+					w.server.Authenticate(w.server).ServeHTTP(httptest.NewRecorder(), r)
+					close(ended)
+				}()
+				time.Sleep(time.Minute)
+				select {
+				case <-ended:
+					t.Fatal("the stream ended before the session")
+				default:
+				}
+				end(w)
+				select {
+				case <-ended:
+				case <-time.After(time.Minute):
+					t.Fatal("the stream goes on after the session")
+				}
+			})
+		})
+	}
+}
+
+// TestReader: a token that only reads sees the pages without what changes something, and
+// is refused each request that does, also a GET.
+func TestReader(t *testing.T) {
+	w := newWorld(t, nil)
+	w.signIn("reader")
+	at := Path + "sandboxes/" + box
+	for _, path := range []string{at, at + "/files", Path + "runs/" + theRun} {
+		res, body := w.get(path)
+		if res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d", path, res.StatusCode)
+		}
+		for _, no := range []string{"/terminal\"", "/preview\"", "/stop\"", "/hibernate\"", "multipart/form-data"} {
+			if strings.Contains(body, no) {
+				t.Errorf("%s has %s", path, no)
+			}
+		}
+	}
+	for _, path := range []string{at + "/terminal/socket?cols=80&rows=24", at + "/preview?port=8000"} {
+		if res, _ := w.get(path, "Origin", "http://box.example.com"); res.StatusCode != http.StatusForbidden {
+			t.Errorf("GET %s: %d", path, res.StatusCode)
+		}
+	}
+	for _, path := range []string{at + "/stop", at + "/hibernate", at + "/terminal", Path + "try"} {
+		if res, _ := w.post(path, nil); res.StatusCode != http.StatusForbidden {
+			t.Errorf("POST %s: %d", path, res.StatusCode)
+		}
+	}
+	clear(w.cookies)
+	w.signIn("alice")
+	if _, body := w.get(at); !strings.Contains(body, "/terminal\"") || !strings.Contains(body, "/stop\"") {
+		t.Error("a member's page lacks what changes the sandbox")
 	}
 }
