@@ -19,9 +19,10 @@ func (p *program) forgetCommand() *cobra.Command {
 		Use:   "forget PRINCIPAL",
 		Short: "Erase what Glovebox has about a principal",
 		Long: `Show what the state directory has about a principal, and with --yes erase it for good:
-its tokens and the access of clients, sandboxes, runs with their output, workspaces with
-their files, usage, limits, memberships of groups, and templates. On a terminal, the
-command asks instead of --yes.
+its tokens and the access of clients, sandboxes, snapshots, runs with their output,
+workspaces with their files, usage, limits, memberships of groups, and templates, whose
+images go at the next sweep of a server. On a terminal, the command asks instead of
+--yes.
 
 The lines of the audit log stay, because each line has the hash of the one before; they
 have no code, output or secrets. So do logs and traces that the server sent elsewhere.

@@ -147,7 +147,7 @@ type OIDCScopes struct {
 	Run   string `yaml:"run"`
 	Files string `yaml:"files"`
 	Admin string `yaml:"admin"`
-	// Read and Operate are empty by default: the issuer gives nobody these scopes.
+	// Read and Operate are empty by default: no token of the issuer has these scopes.
 	Read    string `yaml:"read"`
 	Operate string `yaml:"operate"`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// TestLoads measures sandboxes while somebody looks at them, and draws what they use.
+// TestLoads measures sandboxes while a page shows them, and draws what they use.
 func TestLoads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(o *Options) { o.Now = time.Now })

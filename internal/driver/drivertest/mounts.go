@@ -47,7 +47,7 @@ func (s *suite) withMounts(t testing.TB) (spec *driver.Spec, dirs []string) {
 }
 
 // mountsVisible checks that programs have the mounts, that writable ones keep what is
-// written when the box is gone, and that nobody writes to a read-only one.
+// written when the box is gone, and that no program writes to a read-only one.
 func mountsVisible(t *testing.T, s *suite) {
 	st := s.open(t)
 	spec, dirs := s.withMounts(t)

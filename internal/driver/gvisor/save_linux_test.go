@@ -1,6 +1,7 @@
 package gvisor_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -92,27 +93,75 @@ func TestSaveDamaged(t *testing.T) {
 	}
 }
 
+// installBuild replaces the executables in a directory by those of a build that has
+// another hash, as an update does.
+func installBuild(t *testing.T, dir, version string) (program, guest string) {
+	t.Helper()
+	program, guest = filepath.Join(dir, "glovebox"), filepath.Join(dir, "glovebox-guest")
+	for path, from := range map[string]string{program: os.Getenv(programEnv), guest: os.Getenv(guestEnv)} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path+".new", append(data, version...), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return program, guest
+}
+
+// TestSaveGivenUp has callers leave while gVisor writes a state. The state is removed
+// when it is complete, and the box can be saved and resumed afterwards.
+func TestSaveGivenUp(t *testing.T) {
+	dir, d := open(t)
+	b := drivertest.Launch(t, d, harness.Spec())
+	b.MustSh(t, "head -c 60000000 /dev/urandom >/dev/shm/fill")
+	written := filepath.Join(dir, "gvisor", "boxes", b.Ref(), "state.new")
+	left := false // while gVisor wrote
+	for after := 2 * time.Millisecond; after < 2*time.Second && !left; after = after * 5 / 4 {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		_, err := driver.Save(ctx, b.Box)
+		_, statErr := os.Stat(written)
+		cancel()
+		left = err != nil && statErr == nil
+		if err == nil {
+			if err := driver.Resume(t.Context(), b.Box); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !left {
+		t.Skip("no caller left while gVisor wrote: this machine is too fast or too slow")
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat(written); err != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the files of a save that was given up stay")
+		}
+	}
+	if _, err := driver.Save(t.Context(), b.Box); err != nil {
+		t.Fatalf("a save after one that was given up: %v", err)
+	}
+	if err := driver.Resume(t.Context(), b.Box); err != nil {
+		t.Fatal(err)
+	}
+	b.MustSh(t, "test -s /dev/shm/fill")
+}
+
 // TestSaveOtherBuild saves a box by one build, whose files an update then replaces. A
 // driver of the new build restores the box by the old one, saves it again and restores
 // it again. Without the kept executables it refuses. When no box needs them, they go.
 func TestSaveOtherBuild(t *testing.T) {
-	dir := t.TempDir()
-	files := t.TempDir()
-	program, guest := filepath.Join(files, "glovebox"), filepath.Join(files, "glovebox-guest")
+	dir, files := t.TempDir(), t.TempDir()
+	var program, guest string
 	install := func(version string) {
 		t.Helper()
-		for path, from := range map[string]string{program: os.Getenv(programEnv), guest: os.Getenv(guestEnv)} {
-			data, err := os.ReadFile(from)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path+".new", append(data, version...), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
-		}
+		program, guest = installBuild(t, files, version)
 	}
 	build := func() *gvisor.Driver {
 		t.Helper()
@@ -402,21 +451,9 @@ func supervisorOf(t *testing.T, dir string, pid int) int {
 // for it, also if no box needs it.
 func TestSnapshotOtherBuild(t *testing.T) {
 	dir, files := t.TempDir(), t.TempDir()
-	program, guest := filepath.Join(files, "glovebox"), filepath.Join(files, "glovebox-guest")
 	build := func(version string) *gvisor.Driver {
 		t.Helper()
-		for path, from := range map[string]string{program: os.Getenv(programEnv), guest: os.Getenv(guestEnv)} {
-			data, err := os.ReadFile(from)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path+".new", append(data, version...), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
-		}
+		program, guest := installBuild(t, files, version)
 		d, err := gvisor.New(gvisor.Options{StateDir: dir, Program: program, Guest: guest})
 		if err != nil {
 			t.Fatal(err)

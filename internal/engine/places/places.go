@@ -1,7 +1,7 @@
 // Package places counts the sandboxes of a process, and finds a place for another one.
 //
 // Only the engine imports it. It makes one [Places], which it closes first when it
-// ends: from then on nobody gets a place.
+// ends: from then on no caller gets a place.
 package places
 
 import (

@@ -171,7 +171,7 @@ func (k *Keeper) Fork(ctx context.Context, p sandbox.Principal, id string, req s
 		})
 	}
 	all.Wait()
-	// The children keep the parent's base, because nobody knows this snapshot.
+	// The children keep the parent's base, because no caller knows this snapshot.
 	if err := k.remove(ctx, rec); err != nil {
 		k.opts.Log.Error("remove the snapshot of a fork", "snapshot", rec.ID, "error", err)
 	}

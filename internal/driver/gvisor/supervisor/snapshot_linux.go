@@ -37,7 +37,7 @@ func (s *supervisor) snapshotState(id string) string {
 }
 
 // standingFile is in the directory of a box while that stands still for a snapshot. If
-// its supervisor dies meanwhile, nobody can make the box go on.
+// its supervisor dies meanwhile, no process can make the box go on.
 const standingFile = "standing"
 
 func (b *box) stands() bool {
