@@ -67,6 +67,7 @@ class Kernel:
                    "shell": pieces(source("shell.py")) + pieces(source("magics.py")),
                    "ipython": pieces(source("ipython.py")) if ipython else []})
         self.parts = b""
+        self.last_stderr = b""
         self.ready = self.event(60)  # as long as the guest waits
         assert self.ready["ev"] == ("missing" if ipython == "missing" else "ready"), self.ready
 
@@ -83,19 +84,23 @@ class Kernel:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError("the kernel says nothing")
-            ready, _, _ = select.select([self.out, self.err, self.events], [], [], left)
-            if self.process.poll() is not None:
-                raise EOFError("the kernel is gone: " + repr(os.read(self.err, 1 << 16)))
+            gone = self.process.poll() is not None  # before the look at the pipes: a kernel can write and then exit
+            ready, _, _ = select.select([self.out, self.err, self.events], [], [], 0 if gone else left)
             # Output first: what was written before an event is read before it.
             for name, fd in (("stdout", self.out), ("stderr", self.err)):
                 if fd in ready:
                     data = os.read(fd, 1 << 16)
                     if data:
+                        if name == "stderr":
+                            self.last_stderr = data
                         return name, data
-            if ready and self.out not in ready and self.err not in ready:
+            # The pipes of a kernel that exited are always ready: they are at their end.
+            if self.events in ready and (gone or self.out not in ready and self.err not in ready):
                 event = self.message()
                 if event is not None:
                     return "event", event
+            elif gone:
+                raise EOFError("the kernel is gone: " + repr(self.last_stderr))
 
     def message(self):
         m = self.events.recv(1 << 17)
