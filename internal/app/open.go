@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
+	"github.com/glovebox-dev/glovebox/internal/engine/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
@@ -134,6 +135,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			Kept: s.keptBytes,
 		},
 		Containers:     c.Sandbox.Containers,
+		Snapshots:      snapshot.Limits{Count: c.Snapshots.Count, Bytes: int64(c.Snapshots.Size), TTL: time.Duration(c.Snapshots.Keep)},
 		Workspaces:     s.workspaces,
 		WorkspaceQuota: c.Workspace.Quota(),
 		PrincipalQuota: c.Workspace.Total(),

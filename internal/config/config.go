@@ -48,6 +48,7 @@ type Config struct {
 	Run     Run      `yaml:"run"`
 
 	Workspace Workspace `yaml:"workspace"`
+	Snapshots Snapshots `yaml:"snapshots"`
 
 	Audit Audit `yaml:"audit"`
 	Usage Usage `yaml:"usage"`
@@ -330,6 +331,7 @@ func Default(getenv func(string) string) Config {
 			TotalSize:  50 << 30,
 			TotalFiles: 500_000,
 		},
+		Snapshots: Snapshots{Count: 100, Size: 16 << 30, Keep: Duration(7 * 24 * time.Hour)},
 		Audit:     Audit{FileSize: 64 << 20},
 		MCP:       MCP{Profile: ProfileNative},
 		Images:    Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
@@ -469,6 +471,9 @@ func (c *Config) Validate() error {
 	if c.Run.LogSize < minLogSize {
 		return invalid("run.log_size", fmt.Sprintf("%v is below the minimum, %v", c.Run.LogSize, Bytes(minLogSize)),
 			"write it like 64MiB")
+	}
+	if err := c.Snapshots.validate(); err != nil {
+		return err
 	}
 	if err := c.Workspace.validate(); err != nil {
 		return err
