@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -566,8 +567,15 @@ func (g *worldGuest) Listening(context.Context, guestapi.ProcessSelector) ([]int
 	return []int{8000}, g.checkLocked()
 }
 
+// On webPort a program shows webPage by HTTP.
+const (
+	webPort = 8080
+	webPage = "<h1>It works</h1>"
+)
+
 // DialPort connects to a server that answers with what it is sent, on any port
-// but 9, and on port 10 from a second after the box was resumed. The connection ends with the box.
+// but 9 and webPort, and on port 10 from a second after the box was resumed. The
+// connection ends with the box.
 func (g *worldGuest) DialPort(_ context.Context, port int) (guestlink.HalfCloser, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
@@ -580,8 +588,14 @@ func (g *worldGuest) DialPort(_ context.Context, port int) (guestlink.HalfCloser
 	near, far := net.Pipe()
 	context.AfterFunc(g.ctx, func() { far.Close() })
 	go func() {
-		_, _ = io.Copy(far, far)
-		far.Close()
+		defer far.Close()
+		if port != webPort {
+			_, _ = io.Copy(far, far)
+			return
+		}
+		if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+			_, _ = fmt.Fprintf(far, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%s", len(webPage), webPage)
+		}
 	}()
 	return worldConn{near}, nil
 }
