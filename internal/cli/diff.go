@@ -20,9 +20,10 @@ func (p *program) diffCommand() *cobra.Command {
 		Short: "Show the changes of a sandbox's files",
 		Long: `Show the changes of files in a sandbox as git diff does. Files that came by
 glovebox cp or the tool copy_in count from their last copy, other files from the
-start of the sandbox. PATH is a directory or a file in /data or the home directory,
-by default /data, and names are relative to it. Files that .gitignore names are left
-out, and so are .git and installed packages.
+start of the sandbox. PATH is a directory or a file in /data, in the home directory,
+or in another directory in which a command ran; there, files count from the start of
+the first command. The default is /data, and names are relative to PATH. Files that
+.gitignore names are left out, and so are .git and installed packages.
 
 With --patch, print a patch for git apply, in which binary files are whole. It fails
 if a change cannot be in it, such as of a file with more than 8 MiB. Read a patch

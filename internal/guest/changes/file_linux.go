@@ -112,7 +112,7 @@ func (t *Tracker) content(name string, v *version) ([]byte, bool) {
 	if v != t.current[name] {
 		return nil, false
 	}
-	dir, err := openDir(t.root(name), path.Dir(name))
+	dir, err := openDir(t.rootDir(name), path.Dir(name))
 	if err != nil {
 		return nil, false
 	}

@@ -146,7 +146,7 @@ func (t *Tracker) changes(r *http.Request, in *guestapi.ChangesRequest) (*guesta
 
 // hash returns the hash of a regular file, if its contents are within the room.
 func (t *Tracker) hash(name string, room *int64) string {
-	root := t.root(name)
+	root := t.rootDir(name)
 	if root == "" {
 		return ""
 	}
@@ -189,8 +189,17 @@ func (t *Tracker) diff(r *http.Request, in *guestapi.DiffRequest) (*guestapi.Dif
 			dir = path.Clean(in.Path)
 		}
 	}
-	if t.root(dir) == "" {
-		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes are known of %s only", strings.Join(t.roots, " and "))
+	switch r := t.root(dir); {
+	case r == nil:
+		var known []string
+		for _, r := range t.roots {
+			if !r.left {
+				known = append(known, r.dir)
+			}
+		}
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes are known of %s only; those of another directory from the first command on whose working directory it is", strings.Join(known, ", "))
+	case r.left:
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes of %s are not known, because it has more than %d files that no .gitignore names", r.dir, maxBeside)
 	}
 	var from *mark
 	if in.Since != "" {
@@ -285,7 +294,7 @@ func (t *Tracker) setBase(_ *http.Request, in *guestapi.BaseRequest) (struct{}, 
 		if path.IsAbs(f.Path) {
 			name = path.Clean(f.Path)
 		}
-		root := t.root(name)
+		root := t.rootDir(name)
 		if root == "" && !f.Executable {
 			continue // not looked at
 		}

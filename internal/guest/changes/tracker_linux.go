@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +32,10 @@ const (
 	maxLook = sandbox.MaxSearchSeconds * time.Second
 	// maxSlow is after how many looks in turn that took too long runs go without.
 	maxSlow = 2
+	// maxWatched is how many directories are looked at besides the working directory
+	// and the home, and maxBeside how many files each may have.
+	maxWatched = 8
+	maxBeside  = 10_000
 	// tick is more than the resolution of the kernel's clock for files. A file can
 	// change within it after a look and have the same state.
 	tick = 20 * time.Millisecond
@@ -69,6 +76,14 @@ type record struct {
 	before *version
 }
 
+// A root is a directory whose files are looked at.
+type root struct {
+	dir    string
+	beside bool // a program started there, and it is not the working directory or the home
+	seen   bool // a look has found its files: further ones are new
+	left   bool // it has too many files, and is left alone
+}
+
 // A mark is the start of a run.
 type mark struct {
 	run   string
@@ -86,7 +101,8 @@ type Tracker struct {
 	began   atomic.Bool // there was a look
 
 	mu       sync.Mutex
-	roots    []string
+	roots    []root // the working directory, the home if it is elsewhere, and those of watch
+	homeless bool   // the home was not looked for
 	looks    uint32
 	cut      sandbox.Cut // of the last look
 	many     bool        // there are too many files
@@ -100,10 +116,10 @@ type Tracker struct {
 }
 
 // New returns a tracker of the working directory and, if it is elsewhere, the user's
-// home directory. With shared, the file system is the host's, and only the working
-// directory is looked at.
+// home directory. It also looks at the directories in which programs start. With
+// shared, the file system is the host's, and only the working directory is looked at.
 func New(accounts *account.Accounts, work string, shared bool) *Tracker {
-	t := &Tracker{accounts: accounts, work: work, roots: []string{work}, current: map[string]*version{}, base: map[string]*version{}}
+	t := &Tracker{accounts: accounts, work: work, roots: []root{{dir: work}}, homeless: !shared, current: map[string]*version{}, base: map[string]*version{}}
 	if shared {
 		t.accounts = nil
 	}
@@ -118,11 +134,13 @@ func (t *Tracker) Close() {
 	t.contents = store{full: true}
 }
 
-// Before prepares for a program that starts, which is a run unless run is empty.
-func (t *Tracker) Before(run string) {
+// Before prepares for a program that starts in a directory. The program is a run
+// unless run is empty.
+func (t *Tracker) Before(run, dir string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.began.Load() || t.touched.Load() {
+	t.findHome()
+	if t.watch(dir) || !t.began.Load() || t.touched.Load() {
 		t.lookAtRun(context.Background())
 	}
 	if run == "" {
@@ -167,8 +185,40 @@ func (t *Tracker) Watched(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// errMany ends a walk.
-var errMany = errors.New("more files than are tracked")
+// findHome adds the user's home directory, if it is not part of another root.
+func (t *Tracker) findHome() {
+	if !t.homeless {
+		return
+	}
+	a, err := t.accounts.Find(account.UserName)
+	if err != nil {
+		return
+	}
+	t.homeless = false
+	if a.Home != "/" && !within(t.work, a.Home) && !within(a.Home, t.work) {
+		t.roots = append(t.roots, root{dir: a.Home})
+	}
+}
+
+// watch adds a directory in which a program starts, if it is not part of a root. It
+// reports whether it did.
+func (t *Tracker) watch(dir string) bool {
+	if t.accounts == nil || !path.IsAbs(dir) {
+		return false
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil || dir == "/" || t.root(dir) != nil || len(t.roots) >= 2+maxWatched {
+		return false
+	}
+	t.roots = append(t.roots, root{dir: dir, beside: true})
+	return true
+}
+
+// Errors that end a walk: there are too many files, in all roots or in this one.
+var (
+	errMany   = errors.New("more files than are tracked")
+	errBeside = errors.New("more files than are tracked beside the working directory")
+)
 
 // look finds what changed since the last look. It reads at most that many bytes, and
 // not after until. The first look records nothing.
@@ -176,40 +226,15 @@ func (t *Tracker) look(ctx context.Context, read int64, until time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, maxLook)
 	defer cancel()
 	first := !t.began.Load()
-	if len(t.roots) == 1 && t.accounts != nil {
-		if a, err := t.accounts.Find(account.UserName); err == nil && a.Home != "/" && !within(t.work, a.Home) && !within(a.Home, t.work) {
-			t.roots = append(t.roots, a.Home)
-		}
-	}
+	t.findHome()
 	t.touched.Store(false) // a later touch needs another look
 	t.looks++
 	t.cut, t.many = sandbox.Cut{}, false
-	for _, root := range t.roots {
-		w := &search.Walk{Root: root, Gitignore: true}
-		last := ""
-		cut, err := w.Run(ctx, func(e search.Entry) error {
-			if e.Rel == packages {
-				return fs.SkipDir
-			}
-			if e.Kind != search.KindFile && e.Kind != search.KindLink {
-				return nil
-			}
-			name := path.Join(root, e.Rel)
-			old := t.current[name]
-			if old == nil && len(t.current) >= sandbox.MaxTracked {
-				return errMany
-			}
-			last = name
-			now := time.Now()
-			if now.After(until) {
-				read = -1
-			}
-			t.visit(e, name, old, first, now.UnixNano(), &read)
-			return nil
-		})
-		if t.many = t.many || err == errMany; err == errMany {
-			cut = sandbox.Cut{Incomplete: true, Reason: "there are more than 50,000 files", At: strings.ToValidUTF8(last, "\uFFFD")}
+	for i := range t.roots {
+		if t.roots[i].left {
+			continue
 		}
+		cut := t.walk(ctx, i, first, &read, until)
 		if t.cut == (sandbox.Cut{}) {
 			t.cut = cut
 		}
@@ -220,6 +245,9 @@ func (t *Tracker) look(ctx context.Context, read int64, until time.Time) {
 	}
 	t.slow = 0
 	t.began.Store(true)
+	for i := range t.roots {
+		t.roots[i].seen = true
+	}
 	for name, v := range t.current {
 		switch {
 		case v.seen == t.looks || t.many:
@@ -237,6 +265,46 @@ func (t *Tracker) look(ctx context.Context, read int64, until time.Time) {
 	for len(t.marks) > 0 && t.marks[0].from < t.dropped {
 		t.marks = t.marks[1:]
 	}
+}
+
+// walk looks at the files of a root, except those of another root below it.
+func (t *Tracker) walk(ctx context.Context, i int, first bool, read *int64, until time.Time) sandbox.Cut {
+	r := &t.roots[i]
+	first = first || !r.seen
+	last, found := "", 0
+	w := &search.Walk{Root: r.dir, Gitignore: true}
+	cut, err := w.Run(ctx, func(e search.Entry) error {
+		name := path.Join(r.dir, e.Rel)
+		if e.Rel == packages || t.isRoot(name) {
+			return fs.SkipDir
+		}
+		if e.Kind != search.KindFile && e.Kind != search.KindLink {
+			return nil
+		}
+		if found++; r.beside && found > maxBeside {
+			return errBeside
+		}
+		old := t.current[name]
+		if old == nil && len(t.current) >= sandbox.MaxTracked {
+			return errMany
+		}
+		last = name
+		now := time.Now()
+		if now.After(until) {
+			*read = -1
+		}
+		t.visit(e, name, old, first, now.UnixNano(), read)
+		return nil
+	})
+	switch {
+	case err == errMany:
+		t.many = true
+		return sandbox.Cut{Incomplete: true, Reason: "there are more than 50,000 files", At: strings.ToValidUTF8(last, "\uFFFD")}
+	case err == errBeside:
+		t.leave(r)
+		return sandbox.Cut{}
+	}
+	return cut
 }
 
 // visit looks at a file.
@@ -324,8 +392,7 @@ func (t *Tracker) change(name string, old, now *version, first bool) {
 // gone reports whether a file is not there any more. A file that only left the walk,
 // because a .gitignore file names it now, is not gone. A file behind a link is.
 func (t *Tracker) gone(name string) bool {
-	root := t.root(name)
-	dir, err := openDir(root, path.Dir(name))
+	dir, err := openDir(t.rootDir(name), path.Dir(name))
 	if err != nil {
 		return true
 	}
@@ -333,14 +400,41 @@ func (t *Tracker) gone(name string) bool {
 	return stateAt(dir, path.Base(name)) == nil
 }
 
-// root returns the root of a file, or "".
-func (t *Tracker) root(name string) string {
-	for _, root := range t.roots {
-		if within(name, root) {
-			return root
+// root returns the innermost root of a file, or nil.
+func (t *Tracker) root(name string) *root {
+	var found *root
+	for i := range t.roots {
+		if r := &t.roots[i]; within(name, r.dir) && (found == nil || len(r.dir) > len(found.dir)) {
+			found = r
 		}
 	}
+	return found
+}
+
+// rootDir returns the directory of the root of a file, or "" if it is not looked at.
+func (t *Tracker) rootDir(name string) string {
+	if r := t.root(name); r != nil && !r.left {
+		return r.dir
+	}
 	return ""
+}
+
+// isRoot reports whether a directory is a root.
+func (t *Tracker) isRoot(dir string) bool {
+	return slices.ContainsFunc(t.roots, func(r root) bool { return r.dir == dir })
+}
+
+// leave forgets the files of a root.
+func (t *Tracker) leave(r *root) {
+	its := func(name string) bool { return t.root(name) == r }
+	maps.DeleteFunc(t.current, func(name string, _ *version) bool { return its(name) })
+	maps.DeleteFunc(t.base, func(name string, _ *version) bool { return its(name) })
+	for i := range t.records {
+		if its(t.records[i].name) {
+			t.records[i] = record{} // marks count them
+		}
+	}
+	r.left = true
 }
 
 // within reports whether a path is dir or below it.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -80,7 +81,13 @@ func (w *world) call(path string, in, out any) int {
 // run is a run that does something.
 func (w *world) run(name string, do func()) sandbox.Changes {
 	w.t.Helper()
-	w.tr.Before(name)
+	return w.runIn(name, w.dir, do)
+}
+
+// runIn is a run in a directory.
+func (w *world) runIn(name, dir string, do func()) sandbox.Changes {
+	w.t.Helper()
+	w.tr.Before(name, dir)
 	do()
 	var out guestapi.ChangesResponse
 	if status := w.call(guestapi.PathChanges, guestapi.ChangesRequest{Run: name}, &out); status != http.StatusOK || !out.Known {
@@ -171,6 +178,97 @@ func TestRuns(t *testing.T) {
 		if status := w.call(guestapi.PathDiff, in, nil); status == http.StatusOK {
 			t.Errorf("%s: accepted", what)
 		}
+	}
+}
+
+// TestBeside has runs whose working directory is neither the tracker's nor the home:
+// their files count from the first run there. A directory that is too large, and one
+// that has another in it, change nothing for the others.
+func TestBeside(t *testing.T) {
+	dir := t.TempDir()
+	real, err := filepath.EvalSymlinks(dir) // names are without links
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: real, mux: http.NewServeMux()}
+	at := func(name string) string { return filepath.Join(real, name) }
+	w.write("data/old", "old\n")
+	w.write("repo/sub/a", "a\n")
+	w.write("repo/b", "b\n")
+	w.tr = New(account.New(account.Config{}), at("data"), false)
+	t.Cleanup(w.tr.Close)
+	w.tr.Routes(w.mux)
+
+	if got := names(w.runIn("1", at("data"), func() { w.write("repo/b", "2\n") })); got != "" {
+		t.Errorf("a run before the directory is known: %s", got)
+	}
+	if status := w.call(guestapi.PathDiff, guestapi.DiffRequest{Path: at("repo"), MaxText: 1}, nil); status != http.StatusBadRequest {
+		t.Errorf("differences of a directory that is not known: status %d", status)
+	}
+	if got, want := names(w.runIn("2", at("repo/sub"), func() { w.write("repo/sub/a", "aa\n") })), "~"+at("repo/sub/a"); got != want {
+		t.Errorf("the first run in a directory: %s, want %s", got, want)
+	}
+	// A link to a directory means that directory, and a root may contain another.
+	if err := os.Symlink(at("repo"), at("link")); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(w.runIn("3", at("link"), func() {})); got != "" {
+		t.Errorf("the first run in a directory around it: %s", got)
+	}
+	got := names(w.runIn("4", at("data"), func() {
+		w.write("repo/b", "3\n")
+		w.write("repo/sub/new", "n\n")
+		w.write("data/old", "older\n")
+	}))
+	if want := "+" + at("repo/sub/new") + " ~old ~" + at("repo/b"); got != want {
+		t.Errorf("a run elsewhere: %s, want %s", got, want)
+	}
+	d := w.diff(guestapi.DiffRequest{Path: at("repo")})
+	if got := names(d.Changes); got != "~b ~sub/a +sub/new" {
+		t.Errorf("differences: %s", got)
+	}
+	if !strings.Contains(string(d.Bytes), "@@ -1 +1 @@\n-2\n+3\n") {
+		t.Errorf("the base is not the state at the first run there:\n%s", d.Bytes)
+	}
+
+	for i := range maxBeside + 1 {
+		w.write(fmt.Sprintf("large/%d", i), "")
+	}
+	if got := names(w.runIn("5", at("large"), func() { w.write("data/x", "x"); w.write("large/0", "x") })); got != "+x" {
+		t.Errorf("a run in a directory that is too large: %s", got)
+	}
+	if got := names(w.runIn("6", at("large"), func() { w.write("repo/b", "4\n") })); got != "~"+at("repo/b") {
+		t.Errorf("a run after it: %s", got)
+	}
+	if status := w.call(guestapi.PathDiff, guestapi.DiffRequest{Path: at("large"), MaxText: 1}, nil); status != http.StatusBadRequest {
+		t.Errorf("differences of a directory that is too large: status %d", status)
+	}
+
+	// One that grows too large is forgotten, and is not told as removed.
+	w.write("grows/1", "1")
+	w.runIn("7", at("grows"), func() { w.write("grows/2", "2") })
+	if got := names(w.runIn("8", at("grows"), func() {
+		for i := range maxBeside {
+			w.write(fmt.Sprintf("grows/more%d", i), "")
+		}
+		w.write("data/y", "y")
+	})); got != "+y" {
+		t.Errorf("a run in a directory that grew: %s", got)
+	}
+	if got := names(w.diff(guestapi.DiffRequest{Since: "7", Path: at("data")}).Changes); got != "+y" {
+		t.Errorf("since the run before: %s", got)
+	}
+
+	for i := range 2 * maxWatched {
+		name := fmt.Sprintf("many/%d", i)
+		w.write(name+"/f", "1")
+		w.runIn("many", at(name), func() {})
+	}
+	if n := len(w.tr.roots); n > 2+maxWatched {
+		t.Errorf("%d directories are looked at", n)
+	}
+	for _, dir := range []string{"", "/", "/proc", at("none"), "relative", at("data/old")} {
+		w.tr.Before("hostile", dir)
 	}
 }
 
@@ -366,7 +464,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("their patch:\n%s", d.Bytes)
 	}
 	for i := range sandbox.MaxDiffRuns {
-		w.tr.Before(fmt.Sprint("more", i))
+		w.tr.Before(fmt.Sprint("more", i), w.dir)
 	}
 	if status := w.call(guestapi.PathDiff, guestapi.DiffRequest{Since: "4", MaxText: 1}, nil); status != http.StatusBadRequest {
 		t.Errorf("a run that is forgotten: status %d", status)

@@ -12,7 +12,7 @@ import (
 // New returns a server of contexts without contexts. If asSelf is set,
 // interpreters run as the guest's own user. It calls before before each run, with
 // the run's tag.
-func New(accounts *account.Accounts, processes *process.Set, preview Preview, asSelf bool, before func(tag string)) *Server {
+func New(accounts *account.Accounts, processes *process.Set, preview Preview, asSelf bool, before func(tag, dir string)) *Server {
 	return &Server{
 		accounts: accounts, processes: processes, preview: preview, asSelf: asSelf, before: before,
 		registry: registry{byID: make(map[string]*context), byTag: make(map[string]*run)},

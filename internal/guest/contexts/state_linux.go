@@ -23,7 +23,7 @@ type Server struct {
 	processes *process.Set
 	preview   Preview
 	asSelf    bool // interpreters run as the guest's own user
-	before    func(tag string)
+	before    func(tag, dir string)
 	registry  registry
 
 	defaultsTurn sync.Mutex

@@ -26,8 +26,8 @@ type Config struct {
 	Env          []string
 	ImageDir     string
 	Containers   bool
-	// Before is called before a caller's program starts, with its tag.
-	Before func(tag string)
+	// Before is called before a caller's program starts, with its tag and directory.
+	Before func(tag, dir string)
 }
 
 // ownVariables are variables that a container engine adds to an image's.

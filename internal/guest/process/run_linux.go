@@ -23,7 +23,7 @@ func (s *Set) launch(in *guestapi.StartRequest, user string, timeout time.Durati
 		return nil, nil, err
 	}
 	if s.cfg.Before != nil {
-		s.cfg.Before(in.Tag)
+		s.cfg.Before(in.Tag, p.cwd)
 	}
 	r := &run{Process: p, tag: in.Tag, keep: in.Keep, expired: make(chan struct{})}
 	if err := s.spawn(r, in); err != nil {
