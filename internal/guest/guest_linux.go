@@ -111,7 +111,7 @@ func New(cfg Config) (*Guest, error) {
 	tracker := changes.New(accounts, cmp.Or(cfg.WorkDir, sandbox.WorkDir), cfg.WorkDir != "")
 	processes, err := process.New(process.Config{
 		MaxProcesses: cfg.MaxProcesses, CPUs: cfg.CPUs, AsSelf: cfg.AsSelf,
-		WorkDir: cfg.WorkDir, Env: cfg.Env, ImageDir: cfg.ImageDir, Containers: cfg.Containers, Before: tracker.Before,
+		WorkDir: cfg.WorkDir, Env: cfg.Env, ImageDir: cfg.ImageDir, Containers: cfg.Containers, Before: tracker.Before, Watch: tracker.Watch,
 	}, accounts)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func New(cfg Config) (*Guest, error) {
 		cfg.Lease.Routes(mux)
 	}
 	previews.Routes(mux, accounts)
-	interpreters := contexts.New(accounts, processes, previews.Preview, cfg.AsSelf, tracker.Before)
+	interpreters := contexts.New(accounts, processes, previews.Preview, cfg.AsSelf, tracker.Before, tracker.Watch)
 	interpreters.Routes(mux)
 	mux.HandleFunc(guestapi.PathCloned, rpc.Unary((&clone{file: guestapi.GenerationFile, tell: interpreters.Cloned}).cloned))
 	g.server = &http.Server{

@@ -197,7 +197,7 @@ func (t *Tracker) diff(r *http.Request, in *guestapi.DiffRequest) (*guestapi.Dif
 				known = append(known, r.dir)
 			}
 		}
-		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes are known of %s only; those of another directory from the first command on whose working directory it is", strings.Join(known, ", "))
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes are known of %s only; another directory is added by the first command with it as its cwd", strings.Join(known, ", "))
 	case r.left:
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes of %s are not known, because it has more than %d files that no .gitignore names", r.dir, maxBeside)
 	}

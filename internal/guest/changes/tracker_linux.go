@@ -134,13 +134,11 @@ func (t *Tracker) Close() {
 	t.contents = store{full: true}
 }
 
-// Before prepares for a program that starts in a directory. The program is a run
-// unless run is empty.
-func (t *Tracker) Before(run, dir string) {
+// Before prepares for a program that starts, which is a run unless run is empty.
+func (t *Tracker) Before(run string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.findHome()
-	if t.watch(dir) || !t.began.Load() || t.touched.Load() {
+	if !t.began.Load() || t.touched.Load() {
 		t.lookAtRun(context.Background())
 	}
 	if run == "" {
@@ -200,18 +198,21 @@ func (t *Tracker) findHome() {
 	}
 }
 
-// watch adds a directory in which a program starts, if it is not part of a root. It
-// reports whether it did.
-func (t *Tracker) watch(dir string) bool {
-	if t.accounts == nil || !path.IsAbs(dir) {
-		return false
+// Watch adds the directory in which a program is about to start, if it is not part of
+// a root. Its present files are its base.
+func (t *Tracker) Watch(dir string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.accounts == nil || !path.IsAbs(dir) || t.root(dir) != nil {
+		return
 	}
+	t.findHome()
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil || dir == "/" || t.root(dir) != nil || len(t.roots) >= 2+maxWatched {
-		return false
+		return
 	}
 	t.roots = append(t.roots, root{dir: dir, beside: true})
-	return true
+	t.lookAtRun(context.Background())
 }
 
 // Errors that end a walk: there are too many files, in all roots or in this one.

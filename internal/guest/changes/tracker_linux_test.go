@@ -87,7 +87,8 @@ func (w *world) run(name string, do func()) sandbox.Changes {
 // runIn is a run in a directory.
 func (w *world) runIn(name, dir string, do func()) sandbox.Changes {
 	w.t.Helper()
-	w.tr.Before(name, dir)
+	w.tr.Before(name)
+	w.tr.Watch(dir)
 	do()
 	var out guestapi.ChangesResponse
 	if status := w.call(guestapi.PathChanges, guestapi.ChangesRequest{Run: name}, &out); status != http.StatusOK || !out.Known {
@@ -268,7 +269,7 @@ func TestBeside(t *testing.T) {
 		t.Errorf("%d directories are looked at", n)
 	}
 	for _, dir := range []string{"", "/", "/proc", at("none"), "relative", at("data/old")} {
-		w.tr.Before("hostile", dir)
+		w.tr.Watch(dir)
 	}
 }
 
@@ -464,7 +465,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("their patch:\n%s", d.Bytes)
 	}
 	for i := range sandbox.MaxDiffRuns {
-		w.tr.Before(fmt.Sprint("more", i), w.dir)
+		w.tr.Before(fmt.Sprint("more", i))
 	}
 	if status := w.call(guestapi.PathDiff, guestapi.DiffRequest{Since: "4", MaxText: 1}, nil); status != http.StatusBadRequest {
 		t.Errorf("a run that is forgotten: status %d", status)

@@ -177,17 +177,6 @@ func (c *context) describe() *guestapi.Context {
 	return out
 }
 
-// directory returns the directory in which the context's next run starts, or "" if
-// that is the default.
-func (c *context) directory() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.live != nil {
-		return c.live.dir
-	}
-	return cmp.Or(c.dir, c.cwd)
-}
-
 // end ends a context's interpreter and every process that it started. If remove
 // is set it removes the context, too. The end of a run under way reports the
 // cause.

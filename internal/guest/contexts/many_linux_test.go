@@ -19,8 +19,8 @@ func atOnce(n int, f func(i int)) {
 	for i := range n {
 		wg.Go(func() {
 			turns <- struct{}{}
+			defer func() { <-turns }() // f may end the test
 			f(i)
-			<-turns
 		})
 	}
 	wg.Wait()

@@ -10,11 +10,11 @@ import (
 )
 
 // New returns a server of contexts without contexts. If asSelf is set,
-// interpreters run as the guest's own user. It calls before before each run, with
-// the run's tag.
-func New(accounts *account.Accounts, processes *process.Set, preview Preview, asSelf bool, before func(tag, dir string)) *Server {
+// interpreters run as the guest's own user. Before each run it calls before with the
+// run's tag, and watch with the directory in which the interpreter started.
+func New(accounts *account.Accounts, processes *process.Set, preview Preview, asSelf bool, before, watch func(string)) *Server {
 	return &Server{
-		accounts: accounts, processes: processes, preview: preview, asSelf: asSelf, before: before,
+		accounts: accounts, processes: processes, preview: preview, asSelf: asSelf, before: before, watch: watch,
 		registry: registry{byID: make(map[string]*context), byTag: make(map[string]*run)},
 	}
 }

@@ -40,7 +40,7 @@ func (s *Server) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, err
 	}
 	x := &run{context: c, req: req, e2b: !rpc.Extended(r), news: make(chan struct{}, 1), hurried: make(chan struct{})}
 	x.space.L = &x.mu
-	s.before(req.Tag, c.directory())
+	s.before(req.Tag)
 	if req.Tag != "" {
 		return x, x.beginKept()
 	}

@@ -23,7 +23,8 @@ type Server struct {
 	processes *process.Set
 	preview   Preview
 	asSelf    bool // interpreters run as the guest's own user
-	before    func(tag, dir string)
+	before    func(tag string)
+	watch     func(dir string)
 	registry  registry
 
 	defaultsTurn sync.Mutex

@@ -21,6 +21,7 @@ func (x *run) open(done <-chan struct{}) error {
 			return err
 		}
 		x.interpreter, x.began, x.cpu = it, time.Now(), it.cpu()
+		x.context.server.watch(it.dir)
 		if x.enter() {
 			return nil
 		}

@@ -33,7 +33,7 @@ func TestWithdrawnRunLeavesTheMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(accounts, processes, nil, asSelf, func(string, string) {})
+	s := New(accounts, processes, nil, asSelf, func(string) {}, func(string) {})
 	c, err := s.newContext("", &guestapi.ContextRequest{ID: "a", Cwd: "/tmp"})
 	if err != nil {
 		t.Fatal(err)

@@ -26,8 +26,10 @@ type Config struct {
 	Env          []string
 	ImageDir     string
 	Containers   bool
-	// Before is called before a caller's program starts, with its tag and directory.
-	Before func(tag, dir string)
+	// Before is called before a caller's program starts, with its tag, and then Watch
+	// with the directory in which it starts.
+	Before func(tag string)
+	Watch  func(dir string)
 }
 
 // ownVariables are variables that a container engine adds to an image's.

@@ -23,7 +23,7 @@ func (s *Set) launch(in *guestapi.StartRequest, user string, timeout time.Durati
 		return nil, nil, err
 	}
 	if s.cfg.Before != nil {
-		s.cfg.Before(in.Tag, p.cwd)
+		s.cfg.Before(in.Tag)
 	}
 	r := &run{Process: p, tag: in.Tag, keep: in.Keep, expired: make(chan struct{})}
 	if err := s.spawn(r, in); err != nil {
@@ -48,6 +48,9 @@ func (s *Set) spawn(r *run, in *guestapi.StartRequest) error {
 	file, err := s.Locate(r.Process, env, nil, r.config.Cmd)
 	if err != nil {
 		return err
+	}
+	if s.cfg.Watch != nil {
+		s.cfg.Watch(r.cwd)
 	}
 	var pl *plumbing
 	if in.PTY != nil {
