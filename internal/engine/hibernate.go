@@ -107,7 +107,7 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if err := b.quiet(ctx); err != nil {
+	if err := b.quiet(ctx, 0); err != nil {
 		return err
 	}
 	if err := b.copy.Out(ctx); err != nil {

@@ -34,6 +34,15 @@ func (b *liveSandbox) addRun(r *run.Run) error {
 	if err := b.checkRoomLocked(); err != nil {
 		return err
 	}
+	for id, other := range b.runs {
+		if other.Undoes() {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "run %s has rollback_on_failure, so sandbox %s takes no other run meanwhile", id, b.id),
+				"wait for that run, or stop it")
+		}
+		if r.Undoes() {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "rollback_on_failure: run %s goes on in sandbox %s", id, b.id), "wait for that run, or stop it")
+		}
+	}
 	if name := r.ServiceName(); name != "" {
 		for id, other := range b.runs {
 			if other.ServiceName() == name {

@@ -11,13 +11,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// quiet refuses a sandbox with runs, and cuts off the requests that are forwarded to it.
-func (b *liveSandbox) quiet(ctx context.Context) error {
+// quiet refuses a sandbox with more runs than it may have, and cuts off the requests that
+// are forwarded to it.
+func (b *liveSandbox) quiet(ctx context.Context, runs int) error {
 	b.mu.Lock()
-	if len(b.runs) > 0 {
-		n := len(b.runs)
+	if n := len(b.runs); n > runs {
 		b.mu.Unlock()
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s has %d runs going on", b.id, n), "wait for them, or stop them")
 	}
@@ -44,34 +45,79 @@ func (b *liveSandbox) Still(ctx context.Context, do func(context.Context, driver
 		return err
 	}
 	defer release()
-	if err := b.quiet(ctx); err != nil {
-		return err
-	}
-	for tries := 0; ; tries++ {
+	return b.still(ctx, 0, stillTime, do)
+}
+
+const (
+	// stillTime is how long a caller waits for the other uses of a sandbox to end, and
+	// undoTime how long a run does that is undone.
+	stillTime = 2 * time.Second
+	undoTime  = 30 * time.Second
+	stillStep = 10 * time.Millisecond
+)
+
+// still is Still for a caller that uses the sandbox already, with that many runs of its
+// own. It waits for the other uses.
+func (b *liveSandbox) still(ctx context.Context, runs int, wait time.Duration, do func(context.Context, driver.Box) error) error {
+	for ; ; wait -= stillStep {
+		if err := b.quiet(ctx, runs); err != nil {
+			return err
+		}
 		b.power.Lock()
 		b.mu.Lock()
-		alone := b.uses == 1 && len(b.runs) == 0
+		alone := b.uses == 1 && len(b.runs) == runs
 		b.mu.Unlock()
 		if alone {
 			break // other uses wait for power
 		}
 		b.power.Unlock()
-		if tries == 200 || ctx.Err() != nil {
+		if wait <= 0 || ctx.Err() != nil {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s is in use", b.id), "try again when its requests have ended")
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(stillStep)
 	}
 	defer b.power.Unlock()
 	// A caller that leaves must not cut a state off.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), coldPauseTimeout)
 	defer cancel()
-	if err = do(ctx, b.drv); driver.IsGone(err) {
+	err := do(ctx, b.drv)
+	if driver.IsGone(err) {
 		return b.gone(err)
 	}
 	if err != nil {
 		b.paused = b.e.features.Pause // a rollback that failed may have left it so: the next use resumes it
 	}
 	return err
+}
+
+// A usedSandbox is a sandbox that its caller uses already, with that many runs.
+type usedSandbox struct {
+	*liveSandbox
+	runs int
+	wait time.Duration // for other uses
+}
+
+// Still implements [snapshot.Sandbox].
+func (b usedSandbox) Still(ctx context.Context, do func(context.Context, driver.Box) error) error {
+	return b.still(ctx, b.runs, b.wait, do)
+}
+
+// prepareUndo takes the snapshot for a run that begins, if its request asks for one. The
+// caller uses the sandbox.
+func (b *liveSandbox) prepareUndo(ctx context.Context, req *sandbox.RunRequest) (id string, err error) {
+	if !req.RollbackOnFailure {
+		return "", nil
+	}
+	err = trace.Do(ctx, "take snapshot", func(ctx context.Context) (err error) {
+		id, err = b.e.TakeForRun(ctx, b.rec.Principal, usedSandbox{b, 0, stillTime})
+		return err
+	})
+	return id, sandbox.Wrap(err, "rollback_on_failure", "")
+}
+
+// Undo gives the sandbox the state of a run's snapshot, if roll, and removes that.
+func (b *liveSandbox) Undo(ctx context.Context, id string, roll bool) error {
+	return b.e.Keeper.Undo(ctx, usedSandbox{b, 1, undoTime}, id, roll)
 }
 
 // Setup implements [snapshot.Sandbox].

@@ -24,11 +24,14 @@ type snapshotDriver struct {
 }
 
 type keptSnapshots struct {
-	mu    sync.Mutex
-	of    map[string]string // the box that each snapshot is of
-	specs []driver.Spec
-	rolls []string
-	fails error
+	mu sync.Mutex
+	// taking and rolling, if not nil, are called while a snapshot is taken, and while a
+	// box returns to one.
+	taking, rolling func()
+	of              map[string]string // the box that each snapshot is of
+	specs           []driver.Spec
+	rolls           []string
+	fails           error
 }
 
 func (d snapshotDriver) Info() driver.Info {
@@ -50,7 +53,18 @@ func (d snapshotDriver) Create(ctx context.Context, spec *driver.Spec) (driver.B
 	return snapshotBox{b.(*worldBox), d.kept}, nil
 }
 
+func (d snapshotDriver) Attach(ctx context.Context, ref string) (driver.Box, error) {
+	b, err := d.savingDriver.Attach(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotBox{b.(*worldBox), d.kept}, nil
+}
+
 func (b snapshotBox) Snapshot(_ context.Context, id string) (driver.Snapshot, error) {
+	if f := b.kept.taking; f != nil {
+		f()
+	}
 	b.kept.mu.Lock()
 	defer b.kept.mu.Unlock()
 	b.kept.of[id] = b.ref
@@ -58,6 +72,9 @@ func (b snapshotBox) Snapshot(_ context.Context, id string) (driver.Snapshot, er
 }
 
 func (b snapshotBox) Rollback(_ context.Context, id string) error {
+	if f := b.kept.rolling; f != nil {
+		f()
+	}
 	b.kept.mu.Lock()
 	defer b.kept.mu.Unlock()
 	b.kept.rolls = append(b.kept.rolls, id)

@@ -104,10 +104,18 @@ func (b *liveSandbox) startRun(ctx context.Context, req sandbox.RunRequest, prog
 	if err != nil {
 		return sandbox.Run{}, err
 	}
-	order := run.Order{Request: req, Program: prog, Env: env, Release: release, Span: span}
+	undo, err := b.prepareUndo(ctx, &req)
+	if err != nil {
+		release()
+		return sandbox.Run{}, err
+	}
+	order := run.Order{Request: req, Program: prog, Env: env, Release: release, Span: span, Undo: undo}
 	r := b.ofRuns.New(ctx, order)
 	if err := b.addRun(r); err != nil {
 		r.Refuse()
+		if undo != "" {
+			err = errors.Join(err, b.Undo(context.WithoutCancel(ctx), undo, false))
+		}
 		release()
 		return sandbox.Run{}, err
 	}

@@ -22,7 +22,7 @@ func (s *Server) copyIn() tool {
 	return takes(tool{
 		name:        "copy_in",
 		title:       "Copy into a sandbox",
-		description: "Copy a file or directory of the user's machine into a sandbox.",
+		description: "Copy from the user's machine into a sandbox.",
 		scope:       auth.ScopeFiles,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		var n sandbox.Copied
@@ -51,7 +51,7 @@ func (s *Server) copyOut() tool {
 	return takes(tool{
 		name:        "copy_out",
 		title:       "Copy out of a sandbox",
-		description: "Copy a file or directory of a sandbox to the user's machine.",
+		description: "Copy a sandbox's file or directory to the user's machine.",
 		scope:       auth.ScopeFiles,
 		destructive: true, // it replaces files of the user
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

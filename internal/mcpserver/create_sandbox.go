@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -19,15 +20,16 @@ func (s *Server) createSandbox() tool {
 		MemoryMB  int64             `json:"memory_mb,omitempty" jsonschema:"default 512"`
 		DiskMB    int64             `json:"disk_mb,omitempty" jsonschema:"default 1024"`
 		Env       map[string]string `json:"env,omitempty"`
-		Workspace string            `json:"workspace,omitempty" jsonschema:"name of the files to keep at /data"`
+		Workspace string            `json:"workspace,omitempty" jsonschema:"name of the files kept at /data"`
+		Snapshot  string            `json:"snapshot,omitempty" jsonschema:"start from this one"`
 		Network   sandbox.Network   `json:"network,omitempty" jsonschema:"none, internet, or hosts like pypi.org:443,*.example.com"`
-		Idle      int64             `json:"idle_seconds,omitempty" jsonschema:"stop when unused this long; default 600"`
+		Idle      int64             `json:"idle_seconds,omitempty" jsonschema:"stop if unused so long; default 600"`
 		Lifetime  int64             `json:"lifetime_seconds,omitempty" jsonschema:"default 86400"`
 	}
 	return takes(tool{
 		name:  "create_sandbox",
 		title: "Create a sandbox",
-		description: "Make a sandbox with limits of your choice; otherwise run_code makes one. " +
+		description: "Make a sandbox with your limits; otherwise run_code makes one. " +
 			"Returns its sandbox_id and a receipt: how limits are enforced.",
 		output: sandboxOutput,
 		scope:  auth.ScopeRun,
@@ -56,13 +58,14 @@ func (s *Server) createSandbox() tool {
 		}
 		progress, told := s.reportFetch(ctx, c, in.Image)
 		defer told()
-		sb, err := s.engine.Create(ctx, c.principal, sandbox.CreateRequest{
+		req := sandbox.CreateRequest{
 			Name:    in.Name,
 			Image:   in.Image,
 			Env:     in.Env,
 			Network: in.Network,
 
 			Workspace: in.Workspace,
+			Snapshot:  in.Snapshot,
 			Progress:  progress,
 
 			Limits: sandbox.Limits{
@@ -72,7 +75,11 @@ func (s *Server) createSandbox() tool {
 				Idle:        idle,
 				Lifetime:    lifetime,
 			},
-		})
+		}
+		if err := snapshots.Complete(ctx, s.engine, c.principal, &req); err != nil {
+			return nil, err
+		}
+		sb, err := s.engine.Create(ctx, c.principal, req)
 		if err != nil {
 			return nil, err
 		}

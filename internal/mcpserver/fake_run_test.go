@@ -30,6 +30,7 @@ type fakeRun struct {
 	input   []byte
 	eof     bool
 	keep    bool
+	undone  bool // if it fails
 }
 
 // play runs the script.
@@ -106,6 +107,12 @@ steps:
 	}
 	r.mu.Lock()
 	r.run.Status, r.run.Verdict, r.run.ExitCode, r.run.Ended = sandbox.RunFinished, verdict, code, time.Now()
+	if r.undone && verdict.Code != sandbox.OK {
+		r.run.Rollback = &sandbox.Rollback{Done: true, Workspace: verdict.Code == sandbox.Timeout}
+		if verdict.Code == sandbox.SandboxLost {
+			r.run.Rollback = &sandbox.Rollback{Cause: "the sandbox stopped"}
+		}
+	}
 	r.run.Usage = sandbox.Usage{CPUMillis: 7, PeakMemoryBytes: 1 << 20}
 	r.signal()
 	r.mu.Unlock()

@@ -220,6 +220,7 @@ func (e *fakeEngine) Start(ctx context.Context, p sandbox.Principal, r sandbox.R
 		language: r.Language, program: script,
 		input: r.Stdin, eof: !r.KeepStdin, keep: r.KeepStdin,
 	}
+	run.undone = r.RollbackOnFailure
 	if s := r.Service; s != nil {
 		run.run.Service = &sandbox.Service{Name: s.Name, State: sandbox.ServiceRunning, Restart: s.Restart}
 	}

@@ -20,7 +20,7 @@ func (s *Server) installPackages() tool {
 	return takes(tool{
 		name:        "install_packages",
 		title:       "Install packages",
-		description: "Install packages. Returns a run that lists what was installed.",
+		description: "Install packages. Returns a run that lists them.",
 		output:      runOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,

@@ -38,7 +38,7 @@ func (s *Server) readFile() tool {
 		Path      string `json:"path"`
 		Offset    int64  `json:"offset,omitempty"`
 		Limit     int64  `json:"limit,omitempty" jsonschema:"bytes; default 65536"`
-		Encoding  string `json:"encoding,omitempty" jsonschema:"default: base64 for what is not text"`
+		Encoding  string `json:"encoding,omitempty" jsonschema:"default: base64 unless text"`
 	}
 	return takes(tool{
 		name:        "read_file",

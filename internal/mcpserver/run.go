@@ -38,7 +38,7 @@ const runOutput = `{"type":"object","properties":{` +
 type runArgs struct {
 	SandboxID string            `json:"sandbox_id,omitempty" jsonschema:"default: a new one, kept while in use"`
 	Timeout   *int64            `json:"timeout_seconds,omitempty" jsonschema:"default 30; 0: as long as the sandbox"`
-	Wait      *int              `json:"wait_seconds,omitempty" jsonschema:"return after this long; the run goes on, and takes send_input"`
+	Wait      *int              `json:"wait_seconds,omitempty" jsonschema:"return after this; the run goes on and takes send_input"`
 	Env       map[string]string `json:"env,omitempty"`
 	Budget    int               `json:"output_bytes,omitempty" jsonschema:"default 8192"`
 	Image     string            `json:"image,omitempty" jsonschema:"only without sandbox_id"`

@@ -14,15 +14,16 @@ func (s *Server) runCode() tool {
 	type arguments struct {
 		Code      string  `json:"code"`
 		Language  *string `json:"language,omitempty" jsonschema:"default python"`
-		Context   *string `json:"context,omitempty" jsonschema:"interpreter that keeps variables; default \"default\""`
-		Stateless bool    `json:"stateless,omitempty" jsonschema:"run as a program of its own"`
+		Context   *string `json:"context,omitempty" jsonschema:"keeps variables; default \"default\""`
+		Stateless bool    `json:"stateless,omitempty" jsonschema:"without a context"`
 		Restart   bool    `json:"restart,omitempty" jsonschema:"start the context fresh"`
+		Rollback  bool    `json:"rollback_on_failure,omitempty" jsonschema:"unless the verdict is ok, undo all but /data"`
 		runArgs
 	}
 	return takes(tool{
 		name:  "run_code",
 		title: "Run code",
-		description: "Run code in a sealed Linux sandbox. Returns its output, the value of the last expression, plots and a verdict. " +
+		description: "Run code in a sealed Linux sandbox. Returns output, the last expression's value, plots and a verdict. " +
 			"Files and variables stay: give the sandbox_id of the result to go on there.",
 		output: runOutput,
 		main:   true,
@@ -37,7 +38,7 @@ func (s *Server) runCode() tool {
 		if in.Language != nil {
 			language = *in.Language
 		}
-		r := sandbox.RunRequest{Code: in.Code, Language: language, Restart: in.Restart}
+		r := sandbox.RunRequest{Code: in.Code, Language: language, Restart: in.Restart, RollbackOnFailure: in.Rollback}
 		switch {
 		case in.Stateless && (in.Context != nil || in.Restart):
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "stateless: true has no context, and context or restart names one"),

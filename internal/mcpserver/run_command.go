@@ -34,7 +34,7 @@ func (s *Server) runCommand() tool {
 		Name    string   `json:"name,omitempty" jsonschema:"of the service"`
 		Restart string   `json:"restart,omitempty"`
 		Ready   string   `json:"ready,omitempty" jsonschema:"port:8000, output:REGEX or command:CMD; within timeout_seconds"`
-		Wake    string   `json:"wake,omitempty" jsonschema:"pause the service while unused; requests to its ports wake it"`
+		Wake    string   `json:"wake,omitempty" jsonschema:"pause it while unused; requests to its ports wake it"`
 		runArgs
 	}
 	commandLimits := maps.Clone(runLimits)

@@ -19,7 +19,7 @@ func (s *Server) setNetwork() tool {
 	return takes(tool{
 		name:        "set_network",
 		title:       "Change a sandbox's network",
-		description: "Change what a sandbox that has a network may reach.",
+		description: "Change what a sandbox with a network may reach.",
 		output:      sandboxOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,

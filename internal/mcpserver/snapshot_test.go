@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -29,6 +30,12 @@ func (e *fakeEngine) Snapshots(_ context.Context, _ sandbox.Principal, f sandbox
 	return slices.DeleteFunc(slices.Clone(e.snapshots), func(s sandbox.Snapshot) bool {
 		return f.Sandbox != "" && s.Sandbox != f.Sandbox || f.Name != "" && s.Name != f.Name
 	}), nil
+}
+
+func (e *fakeEngine) Snapshot(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Snapshot, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.snapshot(ref)
 }
 
 func (e *fakeEngine) snapshot(ref string) (sandbox.Snapshot, error) {
@@ -109,5 +116,54 @@ func TestSnapshotTool(t *testing.T) {
 		if r := callTool(t, cs, "snapshot", a); !r.IsError {
 			t.Errorf("%v: %s", a, text(r))
 		}
+	}
+}
+
+// TestRollbackOnFailureTool: both halves of a result say what became of a failed run.
+func TestRollbackOnFailureTool(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	for script, want := range map[string]string{
+		"out 42":               "",
+		"exit 3":               "The sandbox has the state from before this run again: variables, programs and files.",
+		"verdict timeout":      "The files of the workspace at /data are as the run left them.",
+		"verdict sandbox_lost": "The run was not undone, so its effects may remain: the sandbox stopped.",
+	} {
+		for _, asked := range []bool{true, false} {
+			res := callTool(t, cs, "run_code", args{"code": script, "rollback_on_failure": asked})
+			r := structured[answer.Run](t, res)
+			if told := asked && want != ""; (r.Rollback != nil) != told || told && !strings.Contains(text(res), want) || !told && strings.Contains(text(res), "state from before") {
+				t.Errorf("%s, %t: %+v\n%s", script, asked, r.Rollback, text(res))
+			}
+		}
+	}
+}
+
+// TestCreateFromSnapshot makes sandboxes of snapshots: with a copy of the workspace that
+// the snapshot's sandbox had, unless the call names another one.
+func TestCreateFromSnapshot(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	e.snapshots = []sandbox.Snapshot{{ID: "snap_1", Name: "plain"}, {ID: "snap_2", Name: "spacious", Workspace: "w"}}
+	for _, tt := range []struct {
+		args   args
+		id     string
+		copies bool
+	}{
+		{args{"snapshot": "plain"}, "snap_1", false},
+		{args{"snapshot": "snap_2"}, "snap_2", true},
+		{args{"snapshot": "spacious", "workspace": "mine"}, "snap_2", false},
+		{args{}, "", false},
+	} {
+		if res := callTool(t, cs, "create_sandbox", tt.args); res.IsError {
+			t.Errorf("%v: %s", tt.args, text(res))
+		}
+		if got := e.creates[len(e.creates)-1]; got.Snapshot != tt.id || got.CopyWorkspace != tt.copies {
+			t.Errorf("%v asks for %+v", tt.args, got)
+		}
+	}
+	made := len(e.creates)
+	if res := callTool(t, cs, "create_sandbox", args{"snapshot": "other"}); !res.IsError || len(e.creates) != made {
+		t.Errorf("of no snapshot: %s", text(res))
 	}
 }

@@ -74,7 +74,7 @@ func (s *Server) deleteWorkspace() tool {
 	return takes(tool{
 		name:        "delete_workspace",
 		title:       "Delete a workspace",
-		description: "Delete a workspace that no sandbox has, with all its files.",
+		description: "Delete an unused workspace with all its files.",
 		scope:       auth.ScopeFiles,
 		destructive: true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

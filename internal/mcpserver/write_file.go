@@ -33,7 +33,7 @@ func (s *Server) writeFile() tool {
 	return takes(tool{
 		name:        "write_file",
 		title:       "Write a file",
-		description: "Write or append to a file in a sandbox. Directories are made as needed; paths are below /data unless absolute.",
+		description: "Write or append to a file in a sandbox. Makes directories; paths are below /data unless absolute.",
 		scope:       auth.ScopeFiles,
 	}, limits{"encoding": oneOf("utf-8", encodingBase64)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		data := []byte(in.Content)

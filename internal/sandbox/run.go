@@ -77,6 +77,11 @@ type RunRequest struct {
 	// is as long as the sandbox.
 	Timeout time.Duration
 
+	// RollbackOnFailure gives the sandbox the state from before the run again, as
+	// [Snapshot] describes it, if the verdict is not [OK]. The sandbox has no other
+	// run meanwhile. The error is of kind [Unsupported] if the driver has no snapshots.
+	RollbackOnFailure bool
+
 	// Key, if not nil, is kept with the run for an hour. A second run of the same
 	// principal with the same Key.Hash does not start: the error is of kind Conflict.
 	Key *RunKey
@@ -119,6 +124,19 @@ type Run struct {
 	Service *Service `json:"service,omitempty"`
 	// Input is set while a run in a context waits for input.
 	Input *InputRequest `json:"waits_for,omitempty"`
+	// Rollback is set for a run with RollbackOnFailure that has failed.
+	Rollback *Rollback `json:"rollback,omitempty"`
+}
+
+// A Rollback tells whether a failed run was undone.
+type Rollback struct {
+	// Done means that the sandbox has the state from before the run. Otherwise Cause
+	// says why it has not.
+	Done  bool   `json:"done"`
+	Cause string `json:"cause,omitempty"`
+	// Workspace means that the sandbox has a workspace, whose files stayed as the run
+	// left them.
+	Workspace bool `json:"workspace_kept,omitempty"`
 }
 
 // A ListedRun is a run in a list, with the beginning of its program.

@@ -34,6 +34,9 @@ type Run struct {
 	Key *sandbox.RunKey
 	// Keeping is for the process that continues a service.
 	Keeping Keeping
+	// Undo is the internal snapshot that the run's sandbox returns to if the run fails,
+	// or "".
+	Undo string
 }
 
 // Keeping is the part of a service's record that its owner does not see.
@@ -49,17 +52,17 @@ type Keeping struct {
 }
 
 const (
-	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, context, language, program, program_bytes, service)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, context, language, program, program_bytes, service, undo)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	finishRunSQL = `UPDATE runs SET ended_at = ?, verdict = ?, cause = ?, next_step = ?, exit_code = ?,
-		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?, network = ?, service = ?
+		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?, network = ?, service = ?, rollback = ?
 		WHERE id = ? AND ended_at = 0`
 
 	// runColumns are all columns but the program, which a list leaves out.
 	runColumns = `id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
 		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes, network,
-		language, program_bytes, service`
+		language, program_bytes, service, undo, rollback`
 
 	selectRunSQL = `SELECT ` + runColumns + `, program FROM runs`
 
@@ -76,11 +79,12 @@ func scanRun(scan scanFunc) (Run, error) {
 		changes        string
 		network        string
 		service        string
+		rollback       string
 	)
 	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
 		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
 		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes, &network,
-		&r.Language, &r.ProgramBytes, &service, &r.Program)
+		&r.Language, &r.ProgramBytes, &service, &r.Undo, &rollback, &r.Program)
 	if err == nil && network != "" {
 		err = json.Unmarshal([]byte(network), &r.Network)
 	}
@@ -89,6 +93,9 @@ func scanRun(scan scanFunc) (Run, error) {
 	}
 	if err == nil && changes != "" {
 		err = json.Unmarshal([]byte(changes), &r.Changes)
+	}
+	if err == nil && rollback != "" {
+		err = json.Unmarshal([]byte(rollback), &r.Rollback)
 	}
 	if err == nil {
 		err = r.scanService(service)
@@ -169,7 +176,7 @@ func (s *Store) InsertRun(ctx context.Context, r Run) error {
 	}
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.StmtContext(ctx, s.insertRun).ExecContext(ctx, r.ID, r.SandboxID, r.Principal, micros(r.Started),
-			int64(r.Timeout), r.Terminal, r.KeepsStdin, inContext, r.Language, r.Program, r.ProgramBytes, service)
+			int64(r.Timeout), r.Terminal, r.KeepsStdin, inContext, r.Language, r.Program, r.ProgramBytes, service, r.Undo)
 		if err != nil {
 			return err
 		}
@@ -208,6 +215,14 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 		}
 		network = string(text)
 	}
+	rollback := ""
+	if r.Rollback != nil {
+		text, err := json.Marshal(r.Rollback)
+		if err != nil {
+			return false, sandbox.Wrap(err, "store run", r.ID)
+		}
+		rollback = string(text)
+	}
 	service, err := serviceOf(r)
 	if err != nil {
 		return false, sandbox.Wrap(err, "store run", r.ID)
@@ -217,7 +232,7 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 		tx := m.tx
 		res, err := tx.StmtContext(ctx, s.finishRun).ExecContext(ctx, micros(r.Ended), r.Verdict.Code, r.Verdict.Cause,
 			r.Verdict.NextStep, exit, r.Usage.CPUMillis, r.Usage.PeakMemoryBytes, r.StdoutBytes, r.StderrBytes, r.KeptBytes,
-			inContext, changes, network, service, r.ID)
+			inContext, changes, network, service, rollback, r.ID)
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,13 @@ type Snapshot struct {
 	Principal sandbox.Principal
 	// Owner is the process that makes it, and Driver the driver that keeps it.
 	Owner, Driver string
-	Setup         SnapshotSetup
+	// Internal snapshots are for a run of their sandbox. Their owners do not see them.
+	Internal bool
+	// Reserved is how many bytes the snapshot may have at most while it is being made.
+	Reserved int64
+	// Needed means that the run of an internal snapshot goes on. The store sets it.
+	Needed bool
+	Setup  SnapshotSetup
 }
 
 // A SnapshotSetup is what the sandbox of a snapshot was made with.
@@ -32,13 +38,14 @@ type SnapshotSetup struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-const selectSnapshotSQL = `SELECT id, principal, owner, driver, state, name, parent, sandbox, setup, bytes, created_at FROM snapshots`
+const selectSnapshotSQL = `SELECT id, principal, owner, driver, state, name, parent, sandbox, setup, bytes, created_at, internal, reserved,
+	EXISTS (SELECT 1 FROM runs WHERE undo = snapshots.id AND undo != '' AND ended_at = 0) FROM snapshots`
 
 func scanSnapshot(scan scanFunc) (Snapshot, error) {
 	var s Snapshot
 	var setup string
 	var created int64
-	err := scan(&s.ID, &s.Principal, &s.Owner, &s.Driver, &s.State, &s.Name, &s.Parent, &s.Sandbox, &setup, &s.Bytes, &created)
+	err := scan(&s.ID, &s.Principal, &s.Owner, &s.Driver, &s.State, &s.Name, &s.Parent, &s.Sandbox, &setup, &s.Bytes, &created, &s.Internal, &s.Reserved, &s.Needed)
 	if err == nil {
 		err = json.Unmarshal([]byte(setup), &s.Setup)
 	}
@@ -47,8 +54,8 @@ func scanSnapshot(scan scanFunc) (Snapshot, error) {
 }
 
 // AddSnapshot records a snapshot that is about to be made, unless the principal has most
-// snapshots or mostBytes in them; the error is then of kind Exhausted. It sets the
-// parent.
+// snapshots or mostBytes in them; the error is then of kind Exhausted. Snapshots that are
+// being made count with the bytes that they reserved. It sets the parent.
 func (s *Store) AddSnapshot(ctx context.Context, r *Snapshot, most int, mostBytes int64) error {
 	setup, err := json.Marshal(r.Setup)
 	if err != nil {
@@ -56,8 +63,8 @@ func (s *Store) AddSnapshot(ctx context.Context, r *Snapshot, most int, mostByte
 	}
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		var count int
-		var bytes int64
-		err := tx.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(bytes), 0) FROM snapshots WHERE principal = ?`, r.Principal).Scan(&count, &bytes)
+		var bytes, reserved int64
+		err := tx.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(reserved), 0) FROM snapshots WHERE principal = ?`, r.Principal).Scan(&count, &bytes, &reserved)
 		if err != nil {
 			return err
 		}
@@ -65,22 +72,38 @@ func (s *Store) AddSnapshot(ctx context.Context, r *Snapshot, most int, mostByte
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "you have %d snapshots of %s, and may have %d of %s",
 				count, sandbox.FormatBytes(bytes), most, sandbox.FormatBytes(mostBytes)), "delete snapshots that you do not need")
 		}
+		if bytes+reserved >= mostBytes {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "you have snapshots of %s, others that are being made may have %s, and you may have %s",
+				sandbox.FormatBytes(bytes), sandbox.FormatBytes(reserved), sandbox.FormatBytes(mostBytes)), "try again when they are made, or delete snapshots that you do not need")
+		}
 		err = tx.QueryRowContext(ctx, `SELECT snapshot FROM snapshot_bases WHERE sandbox = ?`, r.Sandbox).Scan(&r.Parent)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO snapshots (id, principal, owner, driver, state, name, parent, sandbox, setup, created_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			r.ID, r.Principal, r.Owner, r.Driver, r.State, r.Name, r.Parent, r.Sandbox, string(setup), micros(r.Created))
+		_, err = tx.ExecContext(ctx, `INSERT INTO snapshots (id, principal, owner, driver, state, name, parent, sandbox, setup, created_at, internal, reserved)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			r.ID, r.Principal, r.Owner, r.Driver, r.State, r.Name, r.Parent, r.Sandbox, string(setup), micros(r.Created), r.Internal, r.Reserved)
 		return err
 	})
 	return sandbox.Wrap(err, "record snapshot", "")
 }
 
 // KeptSnapshot records that a snapshot is complete, and that its sandbox has its state.
-func (s *Store) KeptSnapshot(ctx context.Context, id, ofSandbox string, bytes int64) error {
+// The error is of kind Exhausted if the principal would have more than mostBytes in
+// complete snapshots. How large one is, is known only when it was taken.
+func (s *Store) KeptSnapshot(ctx context.Context, id, ofSandbox string, bytes, mostBytes int64) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = ?, bytes = ? WHERE id = ?`, sandbox.SnapshotKept, bytes, id); err != nil {
+		all := bytes
+		err := tx.QueryRowContext(ctx, `SELECT ? + coalesce(sum(bytes), 0) FROM snapshots
+			WHERE id != ? AND principal = (SELECT principal FROM snapshots WHERE id = ?)`, bytes, id, id).Scan(&all)
+		if err != nil {
+			return err
+		}
+		if all > mostBytes {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "with this one, your snapshots would have %s, and may have %s",
+				sandbox.FormatBytes(all), sandbox.FormatBytes(mostBytes)), "delete snapshots that you do not need")
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = ?, bytes = ?, reserved = 0 WHERE id = ?`, sandbox.SnapshotKept, bytes, id); err != nil {
 			return err
 		}
 		return setBase(ctx, tx, ofSandbox, id)

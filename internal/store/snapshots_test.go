@@ -41,7 +41,7 @@ func TestSnapshots(t *testing.T) {
 		if err := s.AddSnapshot(ctx, &r, 3, 100); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.KeptSnapshot(ctx, id, "box", 10); err != nil {
+		if err := s.KeptSnapshot(ctx, id, "box", 10, 100); err != nil {
 			t.Fatal(err)
 		}
 		r.State, r.Bytes = sandbox.SnapshotKept, 10
@@ -88,5 +88,55 @@ func TestSnapshots(t *testing.T) {
 	}
 	if list, err := s.Snapshots(ctx, ""); err != nil || len(list) != 1 || list[0].State != sandbox.SnapshotLost || list[0].Bytes != 0 {
 		t.Errorf("a lost snapshot is %v, %v", list, err)
+	}
+}
+
+// TestUndoMigration opens a database of before runs could be undone, with a run and a
+// snapshot. A run that goes on then needs its snapshot, until it has ended.
+func TestUndoMigration(t *testing.T) {
+	dir, ctx := t.TempDir(), t.Context()
+	makeBefore(t, dir, "0021_undo", `INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network, has_env, limits, created_at, used_at)
+		VALUES ('box', 'token:a', 'o', 1, 'd', 'r', 'running', '', 'host', 'none', 0, '{}', 1, 1)`,
+		`INSERT INTO snapshots (id, principal, owner, driver, state, name, parent, sandbox, setup, bytes, created_at) VALUES ('old', 'token:a', 'o', 'd', 'kept', '', '', 'box', '{}', 10, 1)`)
+	s := mustOpen(t, dir)
+	internal := func() Snapshot {
+		t.Helper()
+		list, err := s.Snapshots(ctx, "")
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		if old := list[1]; old.ID != "old" || old.Internal || old.Needed || old.Bytes != 10 {
+			t.Errorf("the old snapshot is %+v", old)
+		}
+		return list[0]
+	}
+	r := Snapshot{Principal: "token:a", Owner: "o", Driver: "d", Internal: true, Reserved: 50}
+	r.ID, r.Sandbox, r.State, r.Created = "undo", "box", sandbox.SnapshotMaking, time.UnixMicro(5).UTC()
+	if err := s.AddSnapshot(ctx, &r, 10, 100); err != nil {
+		t.Fatal(err)
+	}
+	if got := internal(); !got.Internal || got.Needed || got.Reserved != 50 {
+		t.Errorf("before its run it is %+v", got)
+	}
+	run := Run{Principal: "token:a", Undo: "undo"}
+	run.ID, run.SandboxID, run.Started = "run", "box", time.UnixMicro(6).UTC()
+	if err := s.InsertRun(ctx, run); err != nil {
+		t.Fatal(err)
+	}
+	if got := internal(); !got.Needed {
+		t.Errorf("during its run it is %+v", got)
+	}
+	if got, err := s.Run(ctx, "run"); err != nil || got.Undo != "undo" || got.Rollback != nil {
+		t.Errorf("the run is %+v, %v", got, err)
+	}
+	run.Ended, run.Rollback = time.UnixMicro(7).UTC(), &sandbox.Rollback{Cause: "why", Workspace: true}
+	if ok, err := s.FinishRun(ctx, run); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if got := internal(); got.Needed {
+		t.Errorf("after its run it is %+v", got)
+	}
+	if got, err := s.Run(ctx, "run"); err != nil || !cmp.Equal(got.Rollback, run.Rollback) {
+		t.Errorf("the run has %+v, %v", got.Rollback, err)
 	}
 }

@@ -170,6 +170,10 @@ func (emptyEngine) Snapshots(context.Context, sandbox.Principal, sandbox.Snapsho
 	return nil, nil
 }
 
+func (emptyEngine) Snapshot(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Snapshot, error) {
+	return sandbox.Snapshot{}, none("snapshot", ref)
+}
+
 func (emptyEngine) RemoveSnapshot(_ context.Context, _ sandbox.Principal, ref string) error {
 	return none("snapshot", ref)
 }

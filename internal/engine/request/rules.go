@@ -184,6 +184,15 @@ func (r *Rules) CheckRun(req *sandbox.RunRequest) error {
 			return err
 		}
 	}
+	if req.RollbackOnFailure {
+		if req.Service != nil {
+			return sandbox.WithHint(Invalid("rollback_on_failure: a service has none"), "leave it out, or start a run that is no service")
+		}
+		if !r.Features.Snapshot {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "rollback_on_failure: this driver keeps no snapshots of sandboxes"),
+				"leave it out, or use a driver with snapshots, such as gvisor")
+		}
+	}
 	if req.Timeout == 0 {
 		req.Timeout = r.RunTimeout
 	}

@@ -45,7 +45,23 @@ func (r *Run) finish(end *guestapi.End) {
 	}
 	r.keepPreviews(changes)
 	r.keepPlots()
+	rolled := r.undo(ctx, judged.Code != sandbox.OK)
+	if rolled != nil {
+		var more context.CancelFunc // it may have taken long
+		ctx, more = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer more()
+		if rolled.Done {
+			judged = verdict.Undone(judged)
+			if !rolled.Workspace {
+				changes = nil
+			}
+			if r.x != nil {
+				r.setContext(func(c *sandbox.RunContext) { c.StateLost = false })
+			}
+		}
+	}
 	r.mu.Lock()
+	r.rec.Rollback = rolled
 	r.rec.Network = used
 	r.moveLocked(finished)
 	r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = judged, code, usage
@@ -258,7 +274,7 @@ func (r *Run) Kill(f verdict.Fate, broken error) {
 }
 
 // giveUp begins to destroy the sandbox of a run that cannot be ended, unless the
-// run has ended or is let go.
+// run has ended, is being undone, or is let go.
 func (r *Run) giveUp(err error) {
 	r.mu.Lock()
 	leaves := r.leavesLocked()
@@ -267,7 +283,7 @@ func (r *Run) giveUp(err error) {
 	case <-r.done:
 		return
 	default:
-		if leaves {
+		if leaves || r.undoing.Load() {
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -56,6 +57,8 @@ type Run struct {
 
 	done chan struct{} // closed when the run has finished, or is let go
 
+	undoing atomic.Bool // its program has ended, and the sandbox returns to the state from before
+
 	mu       sync.Mutex
 	rec      store.Run // its identity and request never change
 	state    state
@@ -64,7 +67,8 @@ type Run struct {
 	broken   error
 }
 
-func (s *Sandbox) newRun(req sandbox.RunRequest) *Run {
+func (s *Sandbox) newRun(o Order) *Run {
+	req := o.Request
 	r := &Run{
 		in: s, set: s.set,
 		language: noLanguage,
@@ -80,6 +84,7 @@ func (s *Sandbox) newRun(req sandbox.RunRequest) *Run {
 		Terminal:   req.PTY != nil,
 		KeepsStdin: req.KeepStdin || req.PTY != nil,
 		Key:        req.Key,
+		Undo:       o.Undo,
 	}
 	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), s.ID
 	r.rec.Status, r.rec.Started = sandbox.RunRunning, r.set.opts.Now()
@@ -148,6 +153,7 @@ func (r *Run) discard() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.set.ctx), cleanupTimeout)
 	defer cancel()
 	defer r.drop()
+	defer r.undo(ctx, true) // its start may have replaced a context
 	if !r.in.stops() {
 		// The start may have reached the guest even though no answer arrived.
 		_, err := r.signal(ctx, verdict.FateNone)

@@ -37,6 +37,10 @@ type Life interface {
 	// up after it.
 	Dead(ctx context.Context) bool
 	Lost()
+	// Undo gives the sandbox the state of a snapshot, if roll, and removes the snapshot.
+	// The caller is the sandbox's only run, and every other use waits. The error is
+	// that of the rollback.
+	Undo(ctx context.Context, snapshot string, roll bool) error
 	// GiveUp begins to stop the sandbox.
 	GiveUp(why verdict.Reason)
 	// Explain turns the error of an unreachable guest into the reason why the

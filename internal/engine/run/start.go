@@ -28,12 +28,13 @@ type Order struct {
 	Env     map[string]string // by Program.Environ
 	Release func()            // ends the run's use of the sandbox
 	Span    *trace.Active     // of the run, which ends it
+	Undo    string            // the snapshot to which a failed run returns, or ""
 }
 
 // New returns a run that is not recorded yet. The caller must call Start or
 // Refuse. ctx has the sink of the run's spans.
 func (s *Sandbox) New(ctx context.Context, o Order) *Run {
-	r := s.newRun(o.Request)
+	r := s.newRun(o)
 	if runner := o.Program.Runner; runner != nil {
 		r.language, r.rec.Language = runner.Language, runner.Language
 	}
@@ -63,6 +64,7 @@ func (r *Run) Start(ctx context.Context, o Order) (sandbox.Run, error) {
 	// end.
 	err := trace.Do(context.WithoutCancel(ctx), "record run", func(ctx context.Context) error { return r.set.opts.Records.InsertRun(ctx, r.rec) })
 	if err != nil {
+		r.undo(ctx, false)
 		r.drop()
 		return sandbox.Run{}, err
 	}
@@ -70,6 +72,7 @@ func (r *Run) Start(ctx context.Context, o Order) (sandbox.Run, error) {
 		r.workspace, err = r.in.Mount.Begin(ctx, r)
 	}
 	if err != nil {
+		r.undo(ctx, false)
 		r.drop()
 		return sandbox.Run{}, errors.Join(err, r.set.opts.Records.DeleteRun(context.WithoutCancel(ctx), r.rec.ID))
 	}

@@ -148,7 +148,7 @@ func (k *Keeper) Fork(ctx context.Context, p sandbox.Principal, id string, req s
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	rec, err := k.take(ctx, p, b, "")
+	rec, err := k.take(ctx, p, b, store.Snapshot{})
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}

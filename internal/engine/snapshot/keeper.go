@@ -113,16 +113,18 @@ func (k *Keeper) TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name
 	if err != nil {
 		return sandbox.Snapshot{}, sandbox.Wrap(err, op, "")
 	}
-	rec, err := k.take(ctx, p, b, name)
+	rec, err := k.take(ctx, p, b, store.Snapshot{Snapshot: sandbox.Snapshot{Name: name}})
 	return rec.Snapshot, sandbox.Wrap(err, op, "")
 }
 
-func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, name string) (store.Snapshot, error) {
+// take takes a snapshot, of which rec has the name and the kind.
+func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec store.Snapshot) (store.Snapshot, error) {
 	if _, err := driver.Snapshots(k.opts.Driver); err != nil {
 		return store.Snapshot{}, err
 	}
-	rec := store.Snapshot{Principal: p, Owner: k.opts.Owner, Driver: k.opts.Name, Setup: b.Setup()}
-	rec.ID, rec.Name, rec.State, rec.Sandbox, rec.Created = sandbox.NewSnapshotID(), name, sandbox.SnapshotMaking, b.ID(), k.opts.Now()
+	rec.Principal, rec.Owner, rec.Driver, rec.Setup = p, k.opts.Owner, k.opts.Name, b.Setup()
+	rec.ID, rec.State, rec.Sandbox, rec.Created = sandbox.NewSnapshotID(), sandbox.SnapshotMaking, b.ID(), k.opts.Now()
+	rec.Reserved = rec.Setup.Limits.MemoryBytes + rec.Setup.Limits.DiskBytes
 	rec.Image, rec.Workspace, rec.Labels = rec.Setup.Image, rec.Setup.Workspace, rec.Setup.Labels
 	limits := k.opts.Limits
 	if err := k.opts.Records.AddSnapshot(ctx, &rec, limits.Count, limits.Bytes); err != nil {
@@ -134,10 +136,7 @@ func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, name 
 		return err
 	})
 	if err == nil {
-		err = k.opts.Records.KeptSnapshot(context.WithoutCancel(ctx), rec.ID, rec.Sandbox, taken.Bytes)
-	}
-	if err == nil {
-		err = k.checkBytes(ctx, p)
+		err = k.opts.Records.KeptSnapshot(context.WithoutCancel(ctx), rec.ID, rec.Sandbox, taken.Bytes, limits.Bytes)
 	}
 	if err != nil {
 		return store.Snapshot{}, errors.Join(err, k.remove(ctx, rec))
@@ -145,21 +144,6 @@ func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, name 
 	rec.State, rec.Bytes = sandbox.SnapshotKept, taken.Bytes
 	k.opts.Log.Info("took snapshot", "snapshot", rec.ID, "sandbox", rec.Sandbox, "bytes", taken.Bytes, "stood", taken.Stood)
 	return k.seen(rec), nil
-}
-
-// checkBytes returns an error if the snapshots of a principal are too large together.
-// How large one is, is known only when it was taken.
-func (k *Keeper) checkBytes(ctx context.Context, p sandbox.Principal) error {
-	list, err := k.opts.Records.Snapshots(ctx, p)
-	var bytes int64
-	for _, r := range list {
-		bytes += r.Bytes
-	}
-	if err == nil && bytes > k.opts.Limits.Bytes {
-		err = sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "with this one, your snapshots would have %s, and may have %s",
-			sandbox.FormatBytes(bytes), sandbox.FormatBytes(k.opts.Limits.Bytes)), "delete snapshots that you do not need")
-	}
-	return err
 }
 
 // seen adds to a record what follows from it.
@@ -180,7 +164,7 @@ func (k *Keeper) Snapshots(ctx context.Context, p sandbox.Principal, filter sand
 	}
 	list := make([]sandbox.Snapshot, 0, len(recs))
 	for _, r := range recs {
-		if (filter.Sandbox == "" || r.Sandbox == filter.Sandbox) && (filter.Name == "" || r.Name == filter.Name) {
+		if !r.Internal && (filter.Sandbox == "" || r.Sandbox == filter.Sandbox) && (filter.Name == "" || r.Name == filter.Name) {
 			list = append(list, k.seen(r).Snapshot)
 		}
 	}
@@ -203,7 +187,7 @@ func (k *Keeper) find(ctx context.Context, p sandbox.Principal, ref string) (sto
 		return store.Snapshot{}, err
 	}
 	for _, r := range recs {
-		if r.ID == ref || r.Name == ref && ref != "" {
+		if !r.Internal && (r.ID == ref || r.Name == ref && ref != "") {
 			return r, nil
 		}
 	}

@@ -45,6 +45,19 @@ func (k *Keeper) Sweep(ctx context.Context) error {
 			errs = append(errs, k.remove(ctx, r))
 			continue
 		}
+		if r.Internal {
+			if r.Needed {
+				continue
+			}
+			alive, err := k.opts.Records.OwnerAlive(r.Owner)
+			if err != nil || alive && now.Sub(r.Created) < takeTime {
+				errs = append(errs, err) // its run may be about to begin, or about to end
+				continue
+			}
+			k.opts.Log.Warn("removed the snapshot of a run that has ended", "snapshot", r.ID, "sandbox", r.Sandbox)
+			errs = append(errs, k.remove(ctx, r))
+			continue
+		}
 		if now.Sub(r.Created) > k.opts.Limits.TTL {
 			k.opts.Log.Info("removed an old snapshot", "snapshot", r.ID, "sandbox", r.Sandbox)
 			errs = append(errs, k.remove(ctx, r))

@@ -49,9 +49,26 @@ func withState(end guestapi.End, v sandbox.Verdict) sandbox.Verdict {
 	switch {
 	case !end.Context:
 	case end.StateLost:
-		v.Cause += "; state lost: the next run in the context starts fresh"
+		v.Cause += lostNote
 	default:
-		v.Cause += "; the context keeps its variables"
+		v.Cause += keptNote
+	}
+	return v
+}
+
+// The notes of withState.
+const (
+	lostNote = "; state lost: the next run in the context starts fresh"
+	keptNote = "; the context keeps its variables"
+)
+
+// Undone is the verdict on a run whose sandbox returned to its state from before it.
+func Undone(v sandbox.Verdict) sandbox.Verdict {
+	for _, note := range []string{lostNote, keptNote} {
+		if cause, ok := strings.CutSuffix(v.Cause, note); ok {
+			v.Cause = cause + "; the context has its variables from before the run"
+			break
+		}
 	}
 	return v
 }

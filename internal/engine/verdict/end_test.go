@@ -99,3 +99,17 @@ func TestAsByShell(t *testing.T) {
 		t.Errorf("%+v, want %+v", *got, end)
 	}
 }
+
+// TestUndone replaces what a cause says about a context, and nothing else.
+func TestUndone(t *testing.T) {
+	for cause, want := range map[string]string{
+		"x" + lostNote:            "x; the context has its variables from before the run",
+		"x" + keptNote:            "x; the context has its variables from before the run",
+		"it exited with status 1": "it exited with status 1",
+		keptNote + " no":          keptNote + " no",
+	} {
+		if got := Undone(sandbox.Verdict{Code: sandbox.Failed, Cause: cause}).Cause; got != want {
+			t.Errorf("%q is %q, want %q", cause, got, want)
+		}
+	}
+}

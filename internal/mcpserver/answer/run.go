@@ -41,6 +41,8 @@ type Run struct {
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
 	Service *sandbox.Service      `json:"service,omitempty"`
+	// Rollback says whether a failed run was undone.
+	Rollback *sandbox.Rollback `json:"rollback,omitempty"`
 
 	answer string         // how to answer a run that waits for input
 	said   []string       // notes for both halves
@@ -85,6 +87,7 @@ func NewRun(r sandbox.Run, o sandbox.Output, now time.Time) Run {
 		Context:   r.Context,
 		Input:     r.Input,
 		Service:   r.Service,
+		Rollback:  r.Rollback,
 		output:    o,
 		answer:    "answer with send_input",
 	}
@@ -197,6 +200,9 @@ func (r Run) facts(shown bool) string {
 			fmt.Fprintf(&b, "next step: %s\n", r.Verdict.NextStep)
 		}
 	}
+	if r.Rollback != nil {
+		b.WriteString(rollbackText(*r.Rollback) + "\n")
+	}
 	if r.Network != nil {
 		b.WriteString(networkText(*r.Network))
 	}
@@ -225,6 +231,17 @@ func (r Run) facts(shown bool) string {
 		b.WriteString("(no output)\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// rollbackText says whether a failed run was undone.
+func rollbackText(r sandbox.Rollback) string {
+	switch {
+	case !r.Done:
+		return "The run was not undone, so its effects may remain: " + r.Cause + "."
+	case r.Workspace:
+		return "The sandbox has the state from before this run again. The files of the workspace at " + sandbox.WorkDir + " are as the run left them."
+	}
+	return "The sandbox has the state from before this run again: variables, programs and files."
 }
 
 // ServiceText returns a line about the service that a run is.

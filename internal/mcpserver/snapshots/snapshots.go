@@ -16,6 +16,8 @@ import (
 type Engine interface {
 	TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, p sandbox.Principal, filter sandbox.SnapshotFilter) ([]sandbox.Snapshot, error)
+	// Snapshot returns a snapshot by its identifier, or the newest one of that name.
+	Snapshot(ctx context.Context, p sandbox.Principal, ref string) (sandbox.Snapshot, error)
 	RemoveSnapshot(ctx context.Context, p sandbox.Principal, ref string) error
 	// Rollback gives a sandbox the state of a snapshot.
 	Rollback(ctx context.Context, p sandbox.Principal, id, ref string, endRuns bool) (sandbox.Snapshot, error)
@@ -112,6 +114,20 @@ func Do(ctx context.Context, e Engine, p sandbox.Principal, a Arguments) (Result
 		return r, "deleted snapshot " + argument.Show(a.Snapshot), err
 	}
 	return r, "", sandbox.Errorf(sandbox.Invalid, "action: %s is none of %s", argument.Show(a.Action), strings.Join(Actions, ", "))
+}
+
+// Complete completes a request for a sandbox of a snapshot, if it names one: without a
+// workspace of its own, the sandbox gets a copy of the snapshot's.
+func Complete(ctx context.Context, e Engine, p sandbox.Principal, req *sandbox.CreateRequest) error {
+	if req.Snapshot == "" {
+		return nil
+	}
+	s, err := e.Snapshot(ctx, p, req.Snapshot)
+	if err != nil {
+		return err
+	}
+	req.Snapshot, req.CopyWorkspace = s.ID, s.Workspace != "" && req.Workspace == ""
+	return nil
 }
 
 func listed(list []sandbox.Snapshot) (r Result) {

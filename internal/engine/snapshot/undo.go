@@ -1,0 +1,41 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// TakeForRun takes a snapshot of a sandbox for a run that begins. It counts among those
+// of its principal, who does not see it. Undo removes it, and Sweep if no process does.
+// The errors are those of TakeSnapshot.
+func (k *Keeper) TakeForRun(ctx context.Context, p sandbox.Principal, b Sandbox) (id string, err error) {
+	rec, err := k.take(ctx, p, b, store.Snapshot{Internal: true})
+	return rec.ID, err
+}
+
+// Undo ends the use of a snapshot that TakeForRun took: it gives the sandbox the state of
+// it, if roll, and removes it in any case.
+func (k *Keeper) Undo(ctx context.Context, b Sandbox, id string, roll bool) error {
+	var rolled error
+	if roll {
+		rolled = b.Still(ctx, func(ctx context.Context, box driver.Box) error {
+			return driver.Rollback(ctx, box, sandbox.DriverSnapshot(id))
+		})
+	}
+	if rolled == nil && roll {
+		k.opts.Log.Info("rolled back sandbox after a failed run", "snapshot", id, "sandbox", b.ID())
+	}
+	rec := store.Snapshot{}
+	rec.ID = id
+	err := k.remove(ctx, rec)
+	if err != nil && roll {
+		// The sweep tries again. The caller asked for the rollback.
+		k.opts.Log.Error("remove the snapshot of a run", "snapshot", id, "error", err)
+		err = nil
+	}
+	return errors.Join(rolled, err)
+}
