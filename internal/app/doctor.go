@@ -104,6 +104,7 @@ func try(ctx context.Context, opts Options) (checks []Check) {
 	checks = append(checks, checkLeftovers(ctx, sys.driver)...)
 	checks = append(checks, sys.checkWaiting(ctx)...)
 	checks = append(checks, sys.checkSaved(ctx)...)
+	checks = append(checks, sys.checkSnapshots(ctx)...)
 	checks = append(checks, sys.checkCallers(ctx)...)
 	checks = append(checks, sys.checkPool(ctx))
 

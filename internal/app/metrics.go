@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/metrics"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // state returns the current values for the metrics' gauges.
@@ -26,6 +27,16 @@ func (s *System) state(ctx context.Context) metrics.State {
 		for _, v := range list {
 			st.Saved.Count, st.Saved.Bytes = st.Saved.Count+v.Count, st.Saved.Bytes+v.Bytes
 			st.Saved.Age = max(st.Saved.Age, time.Since(v.Oldest))
+		}
+	}
+	if list, err := s.store.SnapshotStates(ctx); err != nil {
+		s.log.Error("count snapshots", "error", err)
+	} else {
+		st.Snapshots = &metrics.Snapshots{Counts: map[sandbox.SnapshotState]int{}}
+		for _, v := range list {
+			st.Snapshots.Counts[v.State] += v.Count
+			st.Snapshots.Bytes += v.Bytes
+			st.Snapshots.Age = max(st.Snapshots.Age, time.Since(v.Oldest))
 		}
 	}
 	if s.warmer != nil {

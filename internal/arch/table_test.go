@@ -105,7 +105,7 @@ var table = []row{
 	{"engine/hibernation", "driver, fair, metrics, sandbox, store"},
 	{"engine/traffic", "driver, metrics, sandbox"},
 	{"engine/account", "driver, engine/traffic, sandbox, store, usage"},
-	{"engine/snapshot", "driver, engine/excerpt, engine/request, sandbox, store"},
+	{"engine/snapshot", "driver, engine/excerpt, engine/request, metrics, sandbox, store"},
 	{"engine/run", "driver, engine/excerpt, engine/guestlink, engine/mount, engine/request, engine/runlog, engine/service, engine/traffic, engine/verdict, fair, guestapi, interpreter, language, metrics, sandbox, store, trace"},
 	{"engine", "driver, engine/account, engine/excerpt, engine/guestlink, engine/hibernation, engine/images, engine/languages, engine/mount, engine/places, engine/request, engine/retention, engine/run, engine/runlog, engine/snapshot, engine/strays, engine/traffic, engine/verdict, fair, guestapi, interpreter, language, metrics, sandbox, store, trace, usage, workspace"},
 	{"statedir", "sandbox"},

@@ -31,6 +31,8 @@ type Snapshotter interface {
 // A Snapshot describes a snapshot that a driver has just made.
 type Snapshot struct {
 	Bytes int64 `json:"bytes"` // on the disk
+	// Build is as in [Saved].
+	Build string `json:"build,omitempty"`
 	// Stood is how long the programs of the box stood still.
 	Stood time.Duration `json:"stood"`
 }

@@ -145,7 +145,7 @@ func (b *liveSandbox) EndRuns(ctx context.Context) error {
 
 func (e *Engine) newSnapshots() *snapshot.Keeper {
 	return snapshot.New(snapshot.Options{
-		Driver: e.drv, Name: e.name, Owner: e.owner.ID(), Records: e.store, Log: e.log, Now: e.now, Limits: e.opts.Snapshots,
+		Driver: e.drv, Name: e.name, Owner: e.owner.ID(), Records: e.store, Log: e.log, Metrics: e.opts.Metrics, Now: e.now, Limits: e.opts.Snapshots,
 		Find: func(ctx context.Context, p sandbox.Principal, id string) (snapshot.Sandbox, error) {
 			return e.usable(ctx, p, id)
 		},

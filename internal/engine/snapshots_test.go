@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -353,6 +356,43 @@ func TestSnapshotUnsupported(t *testing.T) {
 		}
 		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{}); err != nil || len(list) != 0 {
 			t.Errorf("%v, %v", list, err)
+		}
+	})
+}
+
+// TestSnapshotMetrics counts what was done with snapshots, and what failed.
+func TestSnapshotMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx, set := newWorld(), t.Context(), metrics.New("v1", "world")
+		kept, options := keeping(w, func(o *Options) { o.Metrics = set })
+		e := openWorld(t, w, t.TempDir(), options)
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		snap, err := e.TakeSnapshot(ctx, alice, s.ID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Rollback(ctx, alice, s.ID, snap.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		kept.fails = sandbox.Errorf(sandbox.Conflict, "held")
+		if _, err := e.Rollback(ctx, alice, s.ID, snap.ID, false); err == nil {
+			t.Error("a rollback that fails has no error")
+		}
+		rec := httptest.NewRecorder()
+		set.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, want := range []string{
+			`snapshot_actions_total{action="take",result="ok"} 2`, // one for the fork
+			`snapshot_actions_total{action="fork",result="ok"} 1`,
+			`snapshot_actions_total{action="rollback",result="ok"} 1`,
+			`snapshot_actions_total{action="rollback",result="conflict"} 1`,
+			`snapshot_stood_seconds_count 2`,
+		} {
+			if !strings.Contains(rec.Body.String(), want) {
+				t.Errorf("the metrics lack %s", want)
+			}
 		}
 	})
 }

@@ -281,19 +281,20 @@ func TestKeptSnapshotQuota(t *testing.T) {
 		w, ctx := newWorld(), t.Context()
 		_, options := keeping(w)
 		e := openWorld(t, w, t.TempDir(), options)
-		var ids []string
+		var all []store.Snapshot
 		for range 2 {
 			r := store.Snapshot{Principal: alice, Owner: e.owner.ID(), Driver: e.name}
 			r.ID, r.State = sandbox.NewSnapshotID(), sandbox.SnapshotMaking
 			if err := e.store.AddSnapshot(ctx, &r, 2, 15); err != nil {
 				t.Fatal(err)
 			}
-			ids = append(ids, r.ID)
+			r.Bytes = 10
+			all = append(all, r)
 		}
-		if err := e.store.KeptSnapshot(ctx, ids[0], "", 10, 15); err != nil {
+		if err := e.store.KeptSnapshot(ctx, all[0], 15); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.store.KeptSnapshot(ctx, ids[1], "", 10, 15); sandbox.KindOf(err) != sandbox.Exhausted {
+		if err := e.store.KeptSnapshot(ctx, all[1], 15); sandbox.KindOf(err) != sandbox.Exhausted {
 			t.Errorf("20 of 15 bytes: %v", err)
 		}
 	})

@@ -38,6 +38,7 @@ type Set struct {
 	startTime, claimTime, queueTime prometheus.Histogram
 	saves, wakes                    *prometheus.CounterVec
 	stoodTime, wakeTime             prometheus.Histogram
+	snapshots                       snapshotMetrics
 	runTime, requestTime, toolTime  *prometheus.HistogramVec
 }
 
@@ -95,6 +96,8 @@ func New(version, driver string) *Set {
 	s.stoodTime = prometheus.NewHistogram(histogram("hibernation_stood_seconds", "Time that programs stood still until their state was saved on disk.", startBuckets, nil))
 	s.wakeTime = prometheus.NewHistogram(histogram("wake_seconds", "Time to wake a sandbox from disk, with the wait for its turn.", startBuckets, nil))
 	s.registry.MustRegister(s.saves, s.wakes, s.stoodTime, s.wakeTime)
+	s.snapshots = newSnapshotMetrics()
+	s.registry.MustRegister(s.snapshots.done, s.snapshots.times, s.snapshots.stood)
 	s.registry.MustRegister(s.starts, s.refused, s.runs, s.output, s.connections, s.blocked, s.traffic, s.requests, s.evicted, s.lost,
 		s.startTime, s.claimTime, s.queueTime, s.runTime, s.requestTime, s.tools, s.toolTime,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -49,6 +49,11 @@ func all(s *Set) {
 	s.Hibernated(0, sandbox.Errorf(sandbox.Exhausted, "full"))
 	s.Woken(90*time.Millisecond, nil)
 	s.Woken(time.Second, sandbox.Errorf(sandbox.Unavailable, "damaged"))
+	s.SnapshotDone(SnapshotTaken, 60*time.Millisecond, nil)
+	s.SnapshotDone(SnapshotTaken, time.Second, sandbox.Errorf(sandbox.Exhausted, "full"))
+	s.SnapshotDone(SnapshotForked, time.Second, nil)
+	s.SnapshotDone(SnapshotRolledBack, time.Second, sandbox.Errorf(sandbox.Conflict, "in use"))
+	s.SnapshotStood(40 * time.Millisecond)
 	s.Queued(3 * time.Second)
 	s.Claimed(700 * time.Microsecond)
 	s.RunRefused(sandbox.Errorf(sandbox.Invalid, "no"))
@@ -69,6 +74,7 @@ func TestCounts(t *testing.T) {
 			Sandboxes: map[sandbox.State]int{sandbox.Running: 3, sandbox.Stopped: 1}, MaxSandboxes: 64, Runs: 2, Queue: 5,
 			Workspaces: &Workspaces{Count: 4, Usage: sandbox.WorkspaceUsage{Bytes: 4096, Files: 9}},
 			Saved:      &Saved{Count: 5, Bytes: 700, Age: time.Minute},
+			Snapshots:  &Snapshots{Counts: map[sandbox.SnapshotState]int{sandbox.SnapshotKept: 6, sandbox.SnapshotLost: 1}, Bytes: 800, Age: time.Hour},
 			Pool:       &Pool{Ready: 3, Done: 2, Target: 4, Max: 8, Hits: 10, Misses: 1, Unpooled: 6, Failures: 2},
 		}
 	})
@@ -103,6 +109,19 @@ func TestCounts(t *testing.T) {
 		`glovebox_saved_sandboxes 5`,
 		`glovebox_saved_sandboxes_bytes 700`,
 		`glovebox_saved_sandboxes_oldest_seconds 60`,
+		`glovebox_snapshot_actions_total{action="take",result="ok"} 1`,
+		`glovebox_snapshot_actions_total{action="take",result="exhausted"} 1`,
+		`glovebox_snapshot_actions_total{action="rollback",result="conflict"} 1`,
+		`glovebox_snapshot_actions_total{action="rollback",result="ok"} 0`,
+		`glovebox_snapshot_action_seconds_bucket{action="take",le="0.1"} 1`,
+		`glovebox_snapshot_action_seconds_count{action="take"} 1`,
+		`glovebox_snapshot_action_seconds_count{action="fork"} 1`,
+		`glovebox_snapshot_stood_seconds_bucket{le="0.05"} 1`,
+		`glovebox_snapshots{state="kept"} 6`,
+		`glovebox_snapshots{state="lost"} 1`,
+		`glovebox_snapshots{state="making"} 0`,
+		`glovebox_snapshots_bytes 800`,
+		`glovebox_snapshots_oldest_seconds 3600`,
 		`glovebox_queue_wait_seconds_count 1`,
 		`glovebox_evictions_total 1`,
 		`glovebox_workspaces 4`,
@@ -154,7 +173,9 @@ func TestBounded(t *testing.T) {
 // TestNames checks names and help by the rules of Prometheus.
 func TestNames(t *testing.T) {
 	s := New("v1", "gvisor")
-	s.Watch(func(context.Context) State { return State{Workspaces: &Workspaces{}, Saved: &Saved{}, Pool: &Pool{}} })
+	s.Watch(func(context.Context) State {
+		return State{Workspaces: &Workspaces{}, Saved: &Saved{}, Snapshots: &Snapshots{}, Pool: &Pool{}}
+	})
 	all(s)
 	families, err := s.registry.Gather()
 	if err != nil {
@@ -186,7 +207,9 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New("v1", "gvisor")
-	s.Watch(func(context.Context) State { return State{Workspaces: &Workspaces{}, Saved: &Saved{}, Pool: &Pool{}} })
+	s.Watch(func(context.Context) State {
+		return State{Workspaces: &Workspaces{}, Saved: &Saved{}, Snapshots: &Snapshots{}, Pool: &Pool{}}
+	})
 	all(s)
 	families, err := s.registry.Gather()
 	if err != nil {

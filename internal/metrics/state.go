@@ -23,6 +23,9 @@ type State struct {
 	// Saved are the saved states of the state directory, of all processes. Nil: not
 	// known.
 	Saved *Saved
+	// Snapshots are the snapshots of the state directory, of all processes. Nil: not
+	// known.
+	Snapshots *Snapshots
 	// Pool is nil if there is no pool.
 	Pool *Pool
 }
@@ -75,6 +78,9 @@ var (
 	savedDesc         = desc("saved_sandboxes", "Sandboxes of the state directory that are saved on disk.")
 	savedSizeDesc     = desc("saved_sandboxes_bytes", "Bytes of all saved sandboxes.")
 	savedAgeDesc      = desc("saved_sandboxes_oldest_seconds", "Time since the first of the saved sandboxes was saved.")
+	snapshotsDesc     = desc("snapshots", "Snapshots of the state directory, by state: making, kept, or lost.", "state")
+	snapshotSizeDesc  = desc("snapshots_bytes", "Bytes of all snapshots.")
+	snapshotAgeDesc   = desc("snapshots_oldest_seconds", "Time since the first of the snapshots was taken.")
 	poolDesc          = desc("pool_sandboxes", "Sandboxes of the pool that can be claimed: ready, or fully prepared (warm).", "state")
 	poolTargetDesc    = desc("pool_target", "Number of sandboxes that the pool aims for, by recent demand.")
 	poolMaxDesc       = desc("pool_max", "Largest number of sandboxes in the pool.")
@@ -113,6 +119,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(savedDesc, v.Count)
 		send(prometheus.GaugeValue, savedSizeDesc, v.Bytes)
 		send(prometheus.GaugeValue, savedAgeDesc, int64(v.Age.Seconds()))
+	}
+	if v := st.Snapshots; v != nil {
+		for _, state := range []sandbox.SnapshotState{sandbox.SnapshotMaking, sandbox.SnapshotKept, sandbox.SnapshotLost} {
+			gauge(snapshotsDesc, v.Counts[state], string(state))
+		}
+		send(prometheus.GaugeValue, snapshotSizeDesc, v.Bytes)
+		send(prometheus.GaugeValue, snapshotAgeDesc, int64(v.Age.Seconds()))
 	}
 	if p := st.Pool; p != nil {
 		gauge(poolDesc, p.Ready-p.Done, "ready")

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -17,9 +18,11 @@ func (o *Operator) Snapshot(ctx context.Context, id string, req control.Snapshot
 	return c.Snapshot(ctx, id, req)
 }
 
-// Snapshots returns the snapshots of all principals, the newest first.
+// Snapshots returns the snapshots of all principals, the newest first, without those that
+// were taken for runs.
 func (o *Operator) Snapshots(ctx context.Context) ([]store.Snapshot, error) {
-	return o.store.Snapshots(ctx, "")
+	list, err := o.store.Snapshots(ctx, "")
+	return slices.DeleteFunc(list, func(s store.Snapshot) bool { return s.Internal }), err
 }
 
 // RemoveSnapshot removes a snapshot of any principal by its identifier.

@@ -42,7 +42,10 @@ type Snapshot struct {
 	Workspace       string // of the sandbox, or ""
 	Labels          map[string]string
 	Bytes           int64 // on the disk
-	Created         time.Time
+	// Build is the build of Glovebox that can read the snapshot, or "" if any can, or
+	// if it is not known.
+	Build   string
+	Created time.Time
 	// Expires is when it is removed at the latest; zero is never.
 	Expires time.Time
 }

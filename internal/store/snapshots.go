@@ -38,14 +38,14 @@ type SnapshotSetup struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-const selectSnapshotSQL = `SELECT id, principal, owner, driver, state, name, parent, sandbox, setup, bytes, created_at, internal, reserved,
+const selectSnapshotSQL = `SELECT id, principal, owner, driver, state, name, parent, sandbox, setup, bytes, created_at, internal, reserved, build,
 	EXISTS (SELECT 1 FROM runs WHERE undo = snapshots.id AND undo != '' AND ended_at = 0) FROM snapshots`
 
 func scanSnapshot(scan scanFunc) (Snapshot, error) {
 	var s Snapshot
 	var setup string
 	var created int64
-	err := scan(&s.ID, &s.Principal, &s.Owner, &s.Driver, &s.State, &s.Name, &s.Parent, &s.Sandbox, &setup, &s.Bytes, &created, &s.Internal, &s.Reserved, &s.Needed)
+	err := scan(&s.ID, &s.Principal, &s.Owner, &s.Driver, &s.State, &s.Name, &s.Parent, &s.Sandbox, &setup, &s.Bytes, &created, &s.Internal, &s.Reserved, &s.Build, &s.Needed)
 	if err == nil {
 		err = json.Unmarshal([]byte(setup), &s.Setup)
 	}
@@ -88,14 +88,15 @@ func (s *Store) AddSnapshot(ctx context.Context, r *Snapshot, most int, mostByte
 	return sandbox.Wrap(err, "record snapshot", "")
 }
 
-// KeptSnapshot records that a snapshot is complete, and that its sandbox has its state.
+// KeptSnapshot records that a snapshot is complete, with its bytes and its build, and that
+// its sandbox has its state.
 // The error is of kind Exhausted if the principal would have more than mostBytes in
 // complete snapshots. How large one is, is known only when it was taken.
-func (s *Store) KeptSnapshot(ctx context.Context, id, ofSandbox string, bytes, mostBytes int64) error {
+func (s *Store) KeptSnapshot(ctx context.Context, r Snapshot, mostBytes int64) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
-		all := bytes
+		all := r.Bytes
 		err := tx.QueryRowContext(ctx, `SELECT ? + coalesce(sum(bytes), 0) FROM snapshots
-			WHERE id != ? AND principal = (SELECT principal FROM snapshots WHERE id = ?)`, bytes, id, id).Scan(&all)
+			WHERE id != ? AND principal = (SELECT principal FROM snapshots WHERE id = ?)`, r.Bytes, r.ID, r.ID).Scan(&all)
 		if err != nil {
 			return err
 		}
@@ -103,12 +104,12 @@ func (s *Store) KeptSnapshot(ctx context.Context, id, ofSandbox string, bytes, m
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "with this one, your snapshots would have %s, and may have %s",
 				sandbox.FormatBytes(all), sandbox.FormatBytes(mostBytes)), "delete snapshots that you do not need")
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = ?, bytes = ?, reserved = 0 WHERE id = ?`, sandbox.SnapshotKept, bytes, id); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET state = ?, bytes = ?, build = ?, reserved = 0 WHERE id = ?`, sandbox.SnapshotKept, r.Bytes, r.Build, r.ID); err != nil {
 			return err
 		}
-		return setBase(ctx, tx, ofSandbox, id)
+		return setBase(ctx, tx, r.Sandbox, r.ID)
 	})
-	return sandbox.Wrap(err, "record snapshot", id)
+	return sandbox.Wrap(err, "record snapshot", r.ID)
 }
 
 func setBase(ctx context.Context, tx *sql.Tx, ofSandbox, snapshot string) error {
@@ -165,4 +166,26 @@ func (s *Store) RemoveSnapshot(ctx context.Context, id string) error {
 		return err
 	})
 	return sandbox.Wrap(err, "remove snapshot", id)
+}
+
+// SnapshotStates are the snapshots of one state and one build.
+type SnapshotStates struct {
+	State sandbox.SnapshotState
+	SavedStates
+}
+
+// SnapshotStates returns the snapshots of the state directory, by state and build. It
+// includes internal ones.
+func (s *Store) SnapshotStates(ctx context.Context) ([]SnapshotStates, error) {
+	var list []SnapshotStates
+	err := collect(ctx, s.read, `SELECT state, build, count(*), sum(bytes), min(created_at) FROM snapshots
+		GROUP BY state, build ORDER BY state, build`, nil, func(scan scanFunc) error {
+		var st SnapshotStates
+		var oldest int64
+		err := scan(&st.State, &st.Build, &st.Count, &st.Bytes, &oldest)
+		st.Oldest = fromMicros(oldest)
+		list = append(list, st)
+		return err
+	})
+	return list, sandbox.Wrap(err, "count snapshots", "")
 }

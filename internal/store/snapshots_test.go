@@ -23,6 +23,12 @@ func TestSnapshotsMigration(t *testing.T) {
 	}
 }
 
+// kept is a snapshot that has been made.
+func kept(id string) (r Snapshot) {
+	r.ID, r.Sandbox, r.Bytes, r.Build = id, "box", 10, "build"
+	return r
+}
+
 // TestSnapshots records a chain of three snapshots of one sandbox, removes the middle
 // one, and then the first.
 func TestSnapshots(t *testing.T) {
@@ -41,10 +47,10 @@ func TestSnapshots(t *testing.T) {
 		if err := s.AddSnapshot(ctx, &r, 3, 100); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.KeptSnapshot(ctx, id, "box", 10, 100); err != nil {
+		if err := s.KeptSnapshot(ctx, kept(id), 100); err != nil {
 			t.Fatal(err)
 		}
-		r.State, r.Bytes = sandbox.SnapshotKept, 10
+		r.State, r.Bytes, r.Build = sandbox.SnapshotKept, 10, "build"
 		return r
 	}
 	check := func(want ...Snapshot) {
@@ -82,6 +88,10 @@ func TestSnapshots(t *testing.T) {
 	}
 	if d := add("e"); d.Parent != "" {
 		t.Errorf("after all were removed, the parent is %q", d.Parent)
+	}
+	want := []SnapshotStates{{sandbox.SnapshotKept, SavedStates{Build: "build", Count: 1, Bytes: 10, Oldest: time.UnixMicro(1).UTC()}}}
+	if got, err := s.SnapshotStates(ctx); err != nil || !cmp.Equal(got, want) {
+		t.Errorf("the states are %+v, %v, want %+v", got, err, want)
 	}
 	if err := s.LostSnapshot(ctx, "e"); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -132,8 +134,9 @@ const forksAtOnce = 4
 // memory, programs, files, environment, labels and network, and a name, an identifier
 // and an end of its own. An error means that nothing was made. Otherwise each copy, or
 // its error, is in the result.
-func (k *Keeper) Fork(ctx context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+func (k *Keeper) Fork(ctx context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) (_ []sandbox.Fork, err error) {
 	const op = "fork sandbox"
+	defer k.measure(metrics.SnapshotForked, time.Now(), &err)
 	if req.Count == 0 {
 		req.Count = 1
 	}

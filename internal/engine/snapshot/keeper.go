@@ -17,6 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -54,13 +55,14 @@ type Sandbox interface {
 	EndRuns(ctx context.Context) error
 }
 
-// Options configure a Keeper. All fields are required.
+// Options configure a Keeper. All fields are required, except Metrics.
 type Options struct {
 	Driver  driver.Driver
 	Name    string // of the driver
 	Owner   string // this process
 	Records *store.Store
 	Log     *slog.Logger
+	Metrics *metrics.Set
 	Now     func() time.Time
 	Limits  Limits
 
@@ -118,7 +120,8 @@ func (k *Keeper) TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name
 }
 
 // take takes a snapshot, of which rec has the name and the kind.
-func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec store.Snapshot) (store.Snapshot, error) {
+func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec store.Snapshot) (_ store.Snapshot, err error) {
+	defer k.measure(metrics.SnapshotTaken, time.Now(), &err)
 	if _, err := driver.Snapshots(k.opts.Driver); err != nil {
 		return store.Snapshot{}, err
 	}
@@ -131,19 +134,26 @@ func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec s
 		return store.Snapshot{}, err
 	}
 	var taken driver.Snapshot
-	err := b.Still(ctx, func(ctx context.Context, box driver.Box) (err error) {
+	err = b.Still(ctx, func(ctx context.Context, box driver.Box) (err error) {
 		taken, err = driver.TakeSnapshot(ctx, box, sandbox.DriverSnapshot(rec.ID))
 		return err
 	})
 	if err == nil {
-		err = k.opts.Records.KeptSnapshot(context.WithoutCancel(ctx), rec.ID, rec.Sandbox, taken.Bytes, limits.Bytes)
+		rec.Bytes, rec.Build = taken.Bytes, taken.Build
+		err = k.opts.Records.KeptSnapshot(context.WithoutCancel(ctx), rec, limits.Bytes)
 	}
 	if err != nil {
 		return store.Snapshot{}, errors.Join(err, k.remove(ctx, rec))
 	}
-	rec.State, rec.Bytes = sandbox.SnapshotKept, taken.Bytes
+	rec.State = sandbox.SnapshotKept
+	k.opts.Metrics.SnapshotStood(taken.Stood)
 	k.opts.Log.Info("took snapshot", "snapshot", rec.ID, "sandbox", rec.Sandbox, "bytes", taken.Bytes, "stood", taken.Stood)
 	return k.seen(rec), nil
+}
+
+// measure counts an action that began at that time, and how it ended.
+func (k *Keeper) measure(a metrics.SnapshotAction, begun time.Time, err *error) {
+	k.opts.Metrics.SnapshotDone(a, time.Since(begun), *err)
 }
 
 // seen adds to a record what follows from it.
@@ -244,8 +254,9 @@ func (k *Keeper) remove(ctx context.Context, r store.Snapshot) error {
 // lost, except in its workspace. The error is of kind Conflict while the sandbox has
 // runs, unless endRuns ends them. If the snapshot does not fit, the sandbox goes on as
 // it was.
-func (k *Keeper) Rollback(ctx context.Context, p sandbox.Principal, id, ref string, endRuns bool) (sandbox.Snapshot, error) {
+func (k *Keeper) Rollback(ctx context.Context, p sandbox.Principal, id, ref string, endRuns bool) (_ sandbox.Snapshot, err error) {
 	const op = "roll back sandbox"
+	defer k.measure(metrics.SnapshotRolledBack, time.Now(), &err)
 	b, err := k.opts.Find(ctx, p, id)
 	if err != nil {
 		return sandbox.Snapshot{}, sandbox.Wrap(err, op, "")

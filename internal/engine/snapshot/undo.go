@@ -3,8 +3,10 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -22,9 +24,11 @@ func (k *Keeper) TakeForRun(ctx context.Context, p sandbox.Principal, b Sandbox)
 func (k *Keeper) Undo(ctx context.Context, b Sandbox, id string, roll bool) error {
 	var rolled error
 	if roll {
+		begun := time.Now()
 		rolled = b.Still(ctx, func(ctx context.Context, box driver.Box) error {
 			return driver.Rollback(ctx, box, sandbox.DriverSnapshot(id))
 		})
+		k.measure(metrics.SnapshotRolledBack, begun, &rolled)
 	}
 	if rolled == nil && roll {
 		k.opts.Log.Info("rolled back sandbox after a failed run", "snapshot", id, "sandbox", b.ID())

@@ -88,7 +88,7 @@ func (s *supervisor) snapshot(ctx context.Context, b *box, id string) (*driver.S
 		// If gVisor still writes, its files go on without names.
 		return nil, errors.Join(err, s.removeSnapshot(id))
 	}
-	return &driver.Snapshot{Bytes: saved.Bytes, Stood: saved.Stood}, nil
+	return &driver.Snapshot{Bytes: saved.Bytes, Build: saved.Build, Stood: saved.Stood}, nil
 }
 
 // keepSnapshot has a box go on whose state is written, and completes the snapshot.
@@ -104,7 +104,7 @@ func (s *supervisor) keepSnapshot(w *checkpoint.Writer, m state.Manifest, id str
 	}
 	defer w.Close()
 	bytes, err := w.Bytes()
-	return &driver.Saved{Bytes: bytes, Stood: stood}, err
+	return &driver.Saved{Bytes: bytes, Build: m.Key.Program, Stood: stood}, err
 }
 
 // openSnapshot opens the state of a snapshot, which the caller closes.
