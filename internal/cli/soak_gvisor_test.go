@@ -81,7 +81,13 @@ func TestGvisorSoak(t *testing.T) {
 			t.Fatalf("%s: %v", soakEnv, err)
 		}
 	}
-	s := startSoak(t)
+	names := []string{mallory}
+	for n := range soakClients {
+		names = append(names, client(n))
+	}
+	s := startSoak(t, soakDisk, "pool: {size: 2}\n"+
+		"sandbox: {count: 4, queue: 20s, evict_after: 1s, default: {memory: 128MiB, disk: 32MiB}}\n"+
+		"workspace: {size: 32MiB}\n", names...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	// A machine that is slow gets the time for as much to happen.
@@ -114,9 +120,9 @@ func (s *soak) enough() bool {
 	return s.counts["ok"] >= soakClients && s.faults.Load() >= 3
 }
 
-// startSoak starts a server that may have few sandboxes, on a disk of its own if
-// this is root.
-func startSoak(t *testing.T) *soak {
+// startSoak starts a server with settings, for the principals with those names. If this
+// is root and disk is not 0, the server has a disk of its own of that many bytes.
+func startSoak(t *testing.T, disk int64, settings string, names ...string) *soak {
 	t.Helper()
 	s := &soak{
 		t: t, tokens: map[string]string{}, binary: os.Getenv("GLOVEBOX_TEST_BINARY"), dir: filepath.Join(t.TempDir(), "state"),
@@ -130,8 +136,8 @@ func startSoak(t *testing.T) *soak {
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 {
-		if err := syscall.Mount("soak", s.dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", soakDisk)); err == nil {
+	if os.Geteuid() == 0 && disk > 0 {
+		if err := syscall.Mount("soak", s.dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", disk)); err == nil {
 			t.Cleanup(func() {
 				if err := syscall.Unmount(s.dir, syscall.MNT_DETACH); err != nil {
 					t.Error(err)
@@ -145,16 +151,10 @@ func startSoak(t *testing.T) *soak {
 	}
 	s.url = "http://127.0.0.1:" + port
 	s.config = filepath.Join(t.TempDir(), "config.yaml")
-	config := "driver: gvisor\nstate_dir: " + s.dir + "\npool: {size: 2}\n" +
-		"sandbox: {count: 4, queue: 20s, evict_after: 1s, default: {memory: 128MiB, disk: 32MiB}}\n" +
-		"workspace: {size: 32MiB}\n" +
+	config := "driver: gvisor\nstate_dir: " + s.dir + "\n" + settings +
 		"server: {listen: '" + strings.TrimPrefix(s.url, "http://") + "'}\n"
 	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	names := []string{mallory}
-	for n := range soakClients {
-		names = append(names, client(n))
 	}
 	for _, name := range names {
 		create := exec.CommandContext(t.Context(), s.binary, "token", "create", name, "--config", s.config)
@@ -212,7 +212,17 @@ type soakRun struct {
 		Code  string `json:"code"`
 		Cause string `json:"cause"`
 	} `json:"verdict"`
-	Stdout string `json:"stdout"`
+	Stdout   string `json:"stdout"`
+	Rollback *struct {
+		Done  bool   `json:"done"`
+		Cause string `json:"cause"`
+	} `json:"rollback"`
+	Message string `json:"message"` // of a call that was refused
+	// The tool snapshot gives these.
+	Snapshots []struct {
+		ID string `json:"snapshot_id"`
+	} `json:"snapshots"`
+	Sandboxes []string `json:"sandboxes"`
 }
 
 // client is the name of a client, its principal and its workspace.
