@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/dashboard"
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -21,13 +22,15 @@ import (
 // machine can then make links to them.
 func (s *System) dashboard(base string) *dashboard.Server {
 	c := s.opts.Config.Server
+	_, noSnapshots := driver.Snapshots(s.driver)
 	d := dashboard.New(dashboard.Options{
 		Engine: s.Engine, Auth: s.auth, Log: s.log, Version: s.opts.Version, Now: s.opts.now,
 		// People type tokens only where no page of a sandbox can run code.
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
 		Languages: languages(), Accounts: members{s.store}, Audit: s.auditLog(),
 		Ports: s.ports, ShellTime: s.opts.Config.Run.Longest(), MaxLimits: s.opts.Config.Sandbox.Maximum.Limits(), Doctor: s.examine,
-		Secure: strings.HasPrefix(base, "https://"),
+		NoSnapshots: noSnapshots,
+		Secure:      strings.HasPrefix(base, "https://"),
 	})
 	if s.control != nil {
 		s.control.OfferLinks(func(ctx context.Context, token string) (control.Link, error) {

@@ -55,6 +55,8 @@ type Engine interface {
 	StatFile(ctx context.Context, p sandbox.Principal, id, path string) (sandbox.File, error)
 	ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (r io.ReadCloser, size int64, err error)
 	WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error
+
+	Snapshots
 }
 
 // A Verifier verifies tokens, reports whether an identity was revoked, and lists all
@@ -82,6 +84,9 @@ type Options struct {
 	MaxLimits sandbox.Limits
 	// ShellTime is the longest time of a shell.
 	ShellTime time.Duration
+	// NoSnapshots says why there can be no snapshots and copies of sandboxes; nil if
+	// there can.
+	NoSnapshots error
 	// Terminal reports whether there is a program for terminals in browsers; nil is
 	// whether this build has one.
 	Terminal func() bool
@@ -145,6 +150,10 @@ func New(o Options) *Server {
 	s.page("POST "+Path+"sandboxes/{id}/stop", s.stopSandbox)
 	s.page("POST "+Path+"sandboxes/{id}/hibernate", s.hibernate)
 	s.page("POST "+Path+"sandboxes/{id}/wake", s.wake)
+	s.aboutSnapshots("snapshots", s.takeSnapshot)
+	s.aboutSnapshots("snapshots/{snapshot}/rollback", s.rollback)
+	s.aboutSnapshots("snapshots/{snapshot}/delete", s.removeSnapshot)
+	s.aboutSnapshots("fork", s.fork)
 	s.page("GET "+Path+"sandboxes/{id}/preview", s.preview)
 	s.page("GET "+Path+"sandboxes/{id}/terminal", s.terminal)
 	s.page("POST "+Path+"sandboxes/{id}/terminal", s.startShell)

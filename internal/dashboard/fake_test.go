@@ -50,6 +50,10 @@ type engine struct {
 	measured atomic.Int64      // calls of Loads
 	files    map[string]string // by path
 	begun    []sandbox.RunRequest
+	kept     []sandbox.Snapshot
+	refusal  error    // of each action on snapshots
+	actions  []string // on snapshots
+	forks    []sandbox.Fork
 }
 
 func newEngine() *engine {
@@ -57,6 +61,10 @@ func newEngine() *engine {
 	code := 3
 	return &engine{
 		shell: make(chan string, 10),
+		kept: []sandbox.Snapshot{{
+			ID: theSnapshot, Name: "s" + script, State: sandbox.SnapshotKept, Sandbox: box, Parent: "snap_bbbbbbbbbbbbbbbbbbbbbbbbbb",
+			Bytes: 3 << 20, Created: began, Expires: began.Add(time.Hour),
+		}},
 		box: sandbox.Sandbox{
 			ID: box, Name: "n" + script, State: sandbox.Running, Image: "i" + script, Network: "example.com", Created: began, Expires: began.Add(time.Hour),
 			Limits: sandbox.DefaultLimits(), Receipt: sandbox.Receipt{{Name: sandbox.ControlMemory, Value: "512 MiB" + script, Enforced: true}},
@@ -311,6 +319,42 @@ func (e *engine) WriteFile(_ context.Context, p sandbox.Principal, id, name stri
 	b, err := io.ReadAll(r)
 	e.files[name] = string(b)
 	return err
+}
+
+// theSnapshot is of the sandbox, and has a name with markup.
+const theSnapshot = "snap_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+// act notes an action on the sandbox's state.
+func (e *engine) act(p sandbox.Principal, id, text string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.own(p, id); err != nil {
+		return err
+	}
+	if e.refusal == nil {
+		e.actions = append(e.actions, text)
+	}
+	return e.refusal
+}
+
+func (e *engine) TakeSnapshot(_ context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error) {
+	return sandbox.Snapshot{ID: theSnapshot}, e.act(p, id, "take "+name)
+}
+
+func (e *engine) Snapshots(_ context.Context, p sandbox.Principal, f sandbox.SnapshotFilter) ([]sandbox.Snapshot, error) {
+	return e.kept, e.own(p, f.Sandbox)
+}
+
+func (e *engine) RemoveSnapshot(_ context.Context, p sandbox.Principal, ref string) error {
+	return e.act(p, box, "delete "+ref)
+}
+
+func (e *engine) Rollback(_ context.Context, p sandbox.Principal, id, ref string, endRuns bool) (sandbox.Snapshot, error) {
+	return sandbox.Snapshot{}, e.act(p, id, fmt.Sprint("rollback ", ref, " ", endRuns))
+}
+
+func (e *engine) Fork(_ context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+	return e.forks, e.act(p, id, fmt.Sprint("fork ", req.Count, " ", req.CopyWorkspace))
 }
 
 // accounts has usage of alice, who is in a group, and of somebody else.

@@ -25,11 +25,19 @@ type sandboxView struct {
 	Load        loadView
 	Timeline    timeline
 	Previews    bool // ports can be shown
+	Snapshots   snapshotsView
 	Stream      string
+	// Wrong says why an action was refused, or is "". WrongHint says what to do, and
+	// Copies are those that were made nevertheless.
+	Wrong, WrongHint string
+	Copies           []sandbox.Sandbox
 }
 
 // Live reports whether the sandbox can be stopped.
 func (v sandboxView) Live() bool { return v.State != sandbox.Stopped }
+
+// MaxForks returns how many copies one request can ask for.
+func (v sandboxView) MaxForks() int { return sandbox.MaxForks }
 
 // Online reports whether the sandbox has a network.
 func (v sandboxView) Online() bool {
@@ -116,6 +124,9 @@ func (s *Server) sandboxView(ctx context.Context, r *http.Request, sess *session
 		until = box.Ended
 	}
 	v.Timeline, v.Previews = newTimeline(all, until), s.opts.Ports != nil && v.Live()
+	if v.Snapshots, err = s.snapshotsView(ctx, p, box.ID); err != nil {
+		return sandboxView{}, err
+	}
 	if v.Online() {
 		if v.Connections, err = s.opts.Engine.Connections(ctx, p, box.ID, connections); err != nil {
 			return sandboxView{}, err

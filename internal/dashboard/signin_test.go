@@ -317,7 +317,7 @@ func TestReader(t *testing.T) {
 		if res.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %d", path, res.StatusCode)
 		}
-		for _, no := range []string{"/terminal\"", "/preview\"", "/stop\"", "/hibernate\"", "multipart/form-data"} {
+		for _, no := range []string{"/terminal\"", "/preview\"", "/stop\"", "/hibernate\"", "/snapshots\"", "/rollback\"", "/delete\"", "/fork\"", "multipart/form-data"} {
 			if strings.Contains(body, no) {
 				t.Errorf("%s has %s", path, no)
 			}
@@ -328,14 +328,21 @@ func TestReader(t *testing.T) {
 			t.Errorf("GET %s: %d", path, res.StatusCode)
 		}
 	}
-	for _, path := range []string{at + "/stop", at + "/hibernate", at + "/terminal", Path + "try"} {
+	if _, body := w.get(at); !strings.Contains(body, "3 MiB") {
+		t.Errorf("a reader does not see the snapshots:\n%s", body)
+	}
+	for _, path := range []string{at + "/stop", at + "/hibernate", at + "/terminal", at + "/snapshots", at + "/snapshots/" + theSnapshot + "/rollback",
+		at + "/snapshots/" + theSnapshot + "/delete", at + "/fork", Path + "try"} {
 		if res, _ := w.post(path, nil); res.StatusCode != http.StatusForbidden {
 			t.Errorf("POST %s: %d", path, res.StatusCode)
 		}
 	}
 	clear(w.cookies)
 	w.signIn("alice")
-	if _, body := w.get(at); !strings.Contains(body, "/terminal\"") || !strings.Contains(body, "/stop\"") {
+	if len(w.engine.actions) > 0 {
+		t.Errorf("a reader did %v", w.engine.actions)
+	}
+	if _, body := w.get(at); !strings.Contains(body, "/terminal\"") || !strings.Contains(body, "/stop\"") || !strings.Contains(body, "/rollback\"") {
 		t.Error("a member's page lacks what changes the sandbox")
 	}
 }

@@ -303,6 +303,46 @@ await step('the view of a result in a host of MCP Apps', async () => {
   await host.waitForFunction(() => window.heard.includes('ui/download-file') && window.heard.includes('ui/notifications/size-changed'));
   await host.context().close();
 });
+await step('a snapshot, a rollback and a fork', async () => {
+  const { sandbox_id: id } = await call(tokens.alice, 'create_sandbox', { name: 'branches' });
+  const python = async (code) => (await call(tokens.alice, 'run_code', { sandbox_id: id, language: 'python', code })).stdout;
+  await python('x = 1');
+  await page.goto(`${base}/ui/sandboxes/${id}`);
+  await page.getByText('There are none of this sandbox.').waitFor();
+  await page.getByText('Snapshot …', { exact: true }).click();
+  await page.getByLabel('Name, if you want one').fill(evil);
+  await page.getByRole('button', { name: 'Take a snapshot' }).click();
+  const row = page.getByRole('row').filter({ hasText: evil });
+  await row.waitFor();
+  await python('x = 2');
+  for (const colorScheme of ['light', 'dark']) {
+    const narrow = await open({ colorScheme, storageState: state, viewport: { width: 380, height: 800 } });
+    await narrow.goto(`${base}/ui/sandboxes/${id}`);
+    for (const summary of ['Snapshot …', 'Fork …', 'Roll back …', 'Delete …']) await narrow.getByText(summary, { exact: true }).click();
+    await check(narrow, 'a sandbox with open forms');
+    await narrow.context().close();
+  }
+  await row.getByText('Roll back …').click();
+  await row.getByRole('button', { name: 'Roll back' }).click();
+  await page.waitForURL(`${base}/ui/sandboxes/${id}`);
+  assert.equal(await python('print(x)'), '1\n');
+  await page.getByText('Fork …', { exact: true }).click();
+  await page.getByLabel('Copies').fill('2');
+  await page.getByRole('button', { name: 'Make copies' }).click();
+  await page.getByRole('link', { name: 'branches-2' }).waitFor();
+  await call(tokens.alice, 'run_command', { sandbox_id: id, command: 'sleep 1000', wait_seconds: 0 });
+  await page.goto(`${base}/ui/sandboxes/${id}`);
+  await page.getByText('Snapshot …', { exact: true }).click();
+  await page.getByRole('button', { name: 'Take a snapshot' }).click();
+  await page.getByRole('alert').getByText('runs going on').waitFor();
+  await check(page, 'a refusal');
+  await row.getByText('Delete …').click();
+  await row.getByRole('button', { name: 'Delete the snapshot' }).click();
+  await page.getByText('There are none of this sandbox.').waitFor();
+  for (const live of (await call(tokens.alice, 'list_sandboxes', {})).sandboxes) {
+    if (live.name?.startsWith('branches')) await call(tokens.alice, 'stop_sandbox', { sandbox_id: live.sandbox_id });
+  }
+});
 await step('100 MB of output', async () => {
   const res = await page.goto(base + pages['large output']);
   assert((await res.body()).length < 1 << 20);
