@@ -40,6 +40,13 @@ type oidcIssuer struct {
 	keys  map[string]*rsa.PrivateKey // by kid: those it shows
 	asked int                        // for keys
 	down  bool
+	codes map[string]grant // of sign-ins
+}
+
+// A grant is what a code of a sign-in is good for, once.
+type grant struct {
+	challenge string
+	answer    map[string]any
 }
 
 func startIssuer(t *testing.T) *oidcIssuer {
@@ -81,7 +88,9 @@ func (o *oidcIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":
 		// It boasts of an algorithm that nobody must accept.
-		v = map[string]any{"issuer": o.url, "jwks_uri": o.url + "/keys", "id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"}}
+		v = map[string]any{"issuer": o.url, "jwks_uri": o.url + "/keys", "authorization_endpoint": o.url + "/authorize?tenant=1", "token_endpoint": o.url + "/token", "id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"}}
+	case "/token":
+		v = o.exchange(r)
 	case "/keys":
 		o.asked++
 		var list []map[string]string
@@ -95,7 +104,25 @@ func (o *oidcIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if e, ok := v.(map[string]any); ok && e["error"] != nil {
+		w.WriteHeader(http.StatusBadRequest)
+	}
 	_ = json.NewEncoder(w).Encode(v)
+}
+
+// exchange answers a client that has a code. The caller holds mu.
+func (o *oidcIssuer) exchange(r *http.Request) any {
+	id, secret, _ := r.BasicAuth()
+	g, ok := o.codes[r.FormValue("code")]
+	delete(o.codes, r.FormValue("code"))
+	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+	switch {
+	case id != "pages" || secret != "of+the+client": // RFC 6749 encodes it
+		return map[string]any{"error": "invalid_client"}
+	case !ok || b64(sum[:]) != g.challenge || r.FormValue("redirect_uri") != pages+"/ui/issuer/back" || r.FormValue("grant_type") != "authorization_code":
+		return map[string]any{"error": "invalid_grant", "error_description": "the code <b>is not good</b>"}
+	}
+	return g.answer
 }
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

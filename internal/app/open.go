@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/audited"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
+	"github.com/glovebox-dev/glovebox/internal/dashboard"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
@@ -93,7 +95,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			return nil, err
 		}
 	}
-	known := auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC), Verified: s.audit.TokenVerified, Now: opts.now}
+	known := auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server), Verified: s.audit.TokenVerified, Now: opts.now}
 	if c.Server.SignIn.Enabled {
 		known.Grants = s.store
 	}
@@ -277,11 +279,21 @@ func (s *System) listen() {
 }
 
 // issuerOf returns the configured issuer, or nil.
-func issuerOf(c config.OIDC) *auth.Issuer {
+func issuerOf(s config.Server) *auth.Issuer {
+	c := s.OIDC
 	if c.Issuer == "" {
 		return nil
 	}
+	var client *auth.Client
+	if c.Client.ID != "" && s.Dashboard {
+		client = &auth.Client{ID: c.Client.ID, Secret: c.Client.Secret, Scopes: c.Client.Scopes, Parameters: c.Client.Parameters,
+			Redirect: strings.TrimRight(s.PublicURL, "/") + dashboard.IssuerBackPath}
+		if len(client.Scopes) == 0 {
+			client.Scopes = []string{c.Scopes.Run, c.Scopes.Files}
+		}
+	}
 	return &auth.Issuer{
+		Client:   client,
 		URL:      c.Issuer,
 		Audience: c.Audience,
 		Scopes: map[auth.Scope]string{auth.ScopeRun: c.Scopes.Run, auth.ScopeFiles: c.Scopes.Files, auth.ScopeAdmin: c.Scopes.Admin,

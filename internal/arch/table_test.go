@@ -193,7 +193,7 @@ var outside = map[string][]string{
 	"golang.org/x/image":                     {"guest/picture"},
 	"golang.org/x/mod":                       {"cli", "driver/e2b", "release", "update"},
 	"golang.org/x/net":                       {"dashboard", "network"}, // tables of results; DNS messages
-	"golang.org/x/oauth2":                    {"tests"},                // a client of signin
+	"golang.org/x/oauth2":                    {"auth", "tests"},        // sign-in at an issuer; a client of signin
 	"golang.org/x/sync":                      {"pool"},
 	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},

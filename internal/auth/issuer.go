@@ -33,6 +33,8 @@ type Issuer struct {
 	// maps the issuer's names to names of our groups. Others are ignored.
 	GroupClaim string
 	Groups     map[string]string
+	// Client, if not nil, lets people sign in at the issuer.
+	Client *Client
 }
 
 const (
@@ -69,6 +71,8 @@ type issuer struct {
 	discovering chan struct{} // held during discovery
 	mu          sync.Mutex
 	verifier    *oidc.IDTokenVerifier
+	flow        *codeFlow // or flowErr, if there is a client
+	flowErr     error
 }
 
 func newIssuer(o Issuer, now func() time.Time) *issuer {
@@ -93,20 +97,9 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	var unavailable error
-	token, err := v.Verify(context.WithValue(ctx, unavailableKey{}, &unavailable), text)
-	if unavailable != nil {
-		return Identity{}, i.unavailable(unavailable)
-	}
-	var expired *oidc.TokenExpiredError
-	switch {
-	case errors.As(err, &expired):
-		return Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: the token has expired"), "get a new one from the issuer")
-	case err != nil:
-		return Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: %s", strings.TrimPrefix(err.Error(), "oidc: ")),
-			"get an access token from %s for the audience %s", i.opts.URL, i.opts.Audience)
-	case token.Subject == "" || len(token.Subject) > maxSubject || strings.ContainsFunc(token.Subject, isControl):
-		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: the claim sub is not a valid subject")
+	token, err := i.verifySigned(ctx, v, text, i.opts.Audience)
+	if err != nil {
+		return Identity{}, err
 	}
 	var claims struct {
 		Scope scopeClaim `json:"scope"`
@@ -115,9 +108,7 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 	if err := token.Claims(&claims); err != nil {
 		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: the claim scope is not valid: %w", err)
 	}
-	// Subjects are unique only within one issuer, so the principal includes the
-	// issuer's URL.
-	id := Identity{Principal: sandbox.Principal("oidc:" + i.opts.URL + "#" + token.Subject), Expires: token.Expiry}
+	id := Identity{Principal: i.principal(token.Subject), Expires: token.Expiry}
 	for _, s := range Scopes() {
 		name := i.opts.Scopes[s]
 		if name != "" && (claims.Scope.has(name) || claims.SCP.has(name)) {
@@ -130,6 +121,32 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 		}
 	}
 	return id, nil
+}
+
+// principal returns the principal of a subject. Subjects are unique only within one
+// issuer, so it includes the issuer's URL.
+func (i *issuer) principal(subject string) sandbox.Principal {
+	return sandbox.Principal("oidc:" + i.opts.URL + "#" + subject)
+}
+
+// verifySigned verifies a token of the issuer for an audience. Errors are as of verify.
+func (i *issuer) verifySigned(ctx context.Context, v *oidc.IDTokenVerifier, text, audience string) (*oidc.IDToken, error) {
+	var unavailable error
+	token, err := v.Verify(context.WithValue(ctx, unavailableKey{}, &unavailable), text)
+	if unavailable != nil {
+		return nil, i.unavailable(unavailable)
+	}
+	var expired *oidc.TokenExpiredError
+	switch {
+	case errors.As(err, &expired):
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: the token has expired"), "get a new one from the issuer")
+	case err != nil:
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: %s", strings.TrimPrefix(err.Error(), "oidc: ")),
+			"get an access token from %s for the audience %s", i.opts.URL, audience)
+	case token.Subject == "" || len(token.Subject) > maxSubject || strings.ContainsFunc(token.Subject, isControl):
+		return nil, sandbox.Errorf(sandbox.Unauthenticated, "token: the claim sub is not a valid subject")
+	}
+	return token, nil
 }
 
 // groups returns the names of our groups that a token claims, sorted.
@@ -197,8 +214,12 @@ func (i *issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	keys.current, keys.due = keys.fetch(), i.now().Add(keysTTL)
 	v := oidc.NewVerifier(i.opts.URL, keys, &oidc.Config{ClientID: i.opts.Audience, SupportedSigningAlgs: signatures, Now: i.now})
 	i.mu.Lock()
-	i.verifier = v
-	i.mu.Unlock()
+	defer i.mu.Unlock()
+	if i.verifier = v; i.opts.Client != nil {
+		if i.flow, err = newCodeFlow(i.opts, p, keys, i.now); err != nil {
+			i.flowErr = i.unavailable(err)
+		}
+	}
 	return v, nil
 }
 

@@ -48,6 +48,7 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.IntVar(&s.server.Sessions, "max-sessions", 0, "largest `number` of open MCP sessions; default 1000")
 	f.StringVar(&s.server.OIDC.Issuer, "oidc-issuer", "", "also accept access tokens of the OpenID Connect issuer at this `URL` (GLOVEBOX_OIDC_ISSUER)")
 	f.StringVar(&s.server.OIDC.Audience, "oidc-audience", "", "`audience` (aud) of tokens for this server (GLOVEBOX_OIDC_AUDIENCE)")
+	f.StringVar(&s.server.OIDC.Client.ID, "oidc-client-id", "", "`ID` of this server at the issuer, so that people sign in to the dashboard there; GLOVEBOX_OIDC_CLIENT_SECRET is its secret (GLOVEBOX_OIDC_CLIENT_ID)")
 	f.StringSliceVar(&s.scopes, "oidc-scope", nil, "the issuer's name of a scope, such as `run=NAME`; the scopes are run, files, read, operate and admin")
 	f.BoolVar(&s.server.Dashboard, "dashboard", true, "serve pages for people at the root of the server; --dashboard=false turns them off (GLOVEBOX_DASHBOARD)")
 	f.BoolVar(&s.server.SignIn.Enabled, "sign-in", false, "let MCP clients sign in by OAuth: people type a Glovebox token on a page of this server (GLOVEBOX_SIGN_IN)")
@@ -75,6 +76,7 @@ func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 		"oidc-issuer":      func() { to.OIDC.Issuer = from.OIDC.Issuer },
 		"dashboard":        func() { to.Dashboard = from.Dashboard },
 		"sign-in":          func() { to.SignIn.Enabled = from.SignIn.Enabled },
+		"oidc-client-id":   func() { to.OIDC.Client.ID = from.OIDC.Client.ID },
 		"oidc-audience":    func() { to.OIDC.Audience = from.OIDC.Audience },
 	}
 	for name, do := range set {

@@ -275,6 +275,16 @@ func TestValidate(t *testing.T) {
 		"empty scope": {func(c *Config) {
 			c.Server.OIDC = OIDC{Issuer: "http://localhost:1", Audience: "x", Scopes: OIDCScopes{Run: "a", Files: "b"}}
 		}, "server.oidc.scopes.admin"},
+		"client without a secret":     {func(c *Config) { client(c).Client.Secret = "" }, "GLOVEBOX_OIDC_CLIENT_SECRET"},
+		"a secret without a client":   {func(c *Config) { client(c).Client = OIDCClient{Secret: "secret"} }, "server.oidc.client.id"},
+		"scopes without a client":     {func(c *Config) { client(c).Client = OIDCClient{Scopes: []string{"a"}} }, "server.oidc.client.id"},
+		"client without an issuer":    {func(c *Config) { client(c).Issuer, c.Server.OIDC.Audience = "", "" }, "server.oidc.issuer"},
+		"client without pages":        {func(c *Config) { client(c); c.Server.Dashboard = false }, "server.dashboard"},
+		"client without a way back":   {func(c *Config) { client(c); c.Server.PublicURL = "" }, "server.public_url"},
+		"client with an open way":     {func(c *Config) { client(c); c.Server.PublicURL = "http://box.example" }, "unencrypted"},
+		"client below a path":         {func(c *Config) { client(c); c.Server.PublicURL = "https://box.example/a" }, "at the root"},
+		"client with an odd scope":    {func(c *Config) { client(c).Client.Scopes = []string{"a b"} }, "server.oidc.client.scopes"},
+		"client with another's state": {func(c *Config) { client(c).Client.Parameters = map[string]string{"state": "x"} }, "server.oidc.client.parameters.state"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -294,18 +304,28 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// client configures a client of an issuer.
+func client(c *Config) *OIDC {
+	c.Server.PublicURL = "https://box.example"
+	c.Server.OIDC.Issuer, c.Server.OIDC.Audience = "https://issuer.example", "box"
+	c.Server.OIDC.Client.ID, c.Server.OIDC.Client.Secret = "dashboard", "secret"
+	return &c.Server.OIDC
+}
+
 func TestServerFromEnvironment(t *testing.T) {
 	c, err := Load(write(t, "server:\n  oidc:\n    scopes:\n      run: box.run\n"), env(
 		"GLOVEBOX_TLS_CERT", "~/cert.pem", "GLOVEBOX_TLS_KEY", "/key.pem", "GLOVEBOX_PUBLIC_URL", "https://box.example",
 		"GLOVEBOX_ALLOW_HOSTS", "a, b:80,", "GLOVEBOX_ALLOW_ORIGINS", "https://app.example",
-		"GLOVEBOX_OIDC_ISSUER", "https://issuer.example", "GLOVEBOX_OIDC_AUDIENCE", "box"))
+		"GLOVEBOX_OIDC_ISSUER", "https://issuer.example", "GLOVEBOX_OIDC_AUDIENCE", "box",
+		"GLOVEBOX_OIDC_CLIENT_ID", "pages", "GLOVEBOX_OIDC_CLIENT_SECRET_FILE", write(t, "of\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := defaultServer()
 	want.TLSCert, want.TLSKey, want.PublicURL = filepath.Join(userHome(), "cert.pem"), "/key.pem", "https://box.example"
 	want.AllowHosts, want.AllowOrigins = []string{"a", "b:80"}, []string{"https://app.example"}
-	want.OIDC = OIDC{Issuer: "https://issuer.example", Audience: "box", Scopes: OIDCScopes{Run: "box.run", Files: "files", Admin: "admin"}, Groups: OIDCGroups{Map: map[string]string{}}}
+	want.OIDC = OIDC{Issuer: "https://issuer.example", Audience: "box", Scopes: OIDCScopes{Run: "box.run", Files: "files", Admin: "admin"}, Groups: OIDCGroups{Map: map[string]string{}},
+		Client: OIDCClient{ID: "pages", Secret: "of", Scopes: []string{}, Parameters: map[string]string{}}}
 	if diff := cmp.Diff(want, c.Server); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

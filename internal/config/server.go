@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -117,6 +118,66 @@ type OIDC struct {
 	Audience string     `yaml:"audience"`
 	Scopes   OIDCScopes `yaml:"scopes"`
 	Groups   OIDCGroups `yaml:"groups"`
+	Client   OIDCClient `yaml:"client"`
+}
+
+// OIDCClient lets people sign in to the dashboard at the issuer, where this server is a
+// client.
+type OIDCClient struct {
+	// ID is the client's identifier; empty is no client.
+	ID string `yaml:"id"`
+	// Scopes are the issuer's names of the scopes to ask for, beside openid. Empty is
+	// those of run and files.
+	Scopes []string `yaml:"scopes"`
+	// Parameters are added to the address at which people sign in.
+	Parameters map[string]string `yaml:"parameters"`
+	// Secret is the client's secret. Only the environment sets it.
+	Secret string `yaml:"-"`
+}
+
+// reserved are the parameters of a sign-in that the server sets itself.
+var reserved = []string{"client_id", "client_secret", "code_challenge", "code_challenge_method", "nonce", "redirect_uri", "response_mode", "response_type", "scope", "state"}
+
+// validateClient checks the client of the issuer. People come back from the issuer by
+// the public URL.
+func (s *Server) validateClient() error {
+	const field, secret = "server.oidc.client.id", "GLOVEBOX_OIDC_CLIENT_SECRET"
+	c := s.OIDC.Client
+	if c.ID == "" {
+		switch {
+		case c.Secret != "":
+			return invalid(secret, "is set, but "+field+" is not", "set both or neither")
+		case len(c.Scopes)+len(c.Parameters) > 0:
+			return invalid(field, "is not set, but other fields of server.oidc.client are", "set it to the ID of this server at the issuer")
+		}
+		return nil
+	}
+	u, err := url.Parse(s.PublicURL)
+	switch {
+	case s.OIDC.Issuer == "":
+		return invalid(field, "is set, but server.oidc.issuer is not", "set both or neither")
+	case !s.Dashboard:
+		return invalid(field, "is set, but server.dashboard is false, so there is nothing to sign in to", "set server.dashboard, or leave the client out")
+	case c.Secret == "":
+		return invalid(secret, "is not set, but "+field+" is", "set it, or GLOVEBOX_OIDC_CLIENT_SECRET_FILE, to the client's secret")
+	case s.PublicURL == "" || err != nil:
+		return invalid(field, "is set, but server.public_url is not, so the issuer cannot send people back", "set server.public_url to the address that people open")
+	case u.Scheme != "https" && !sandbox.IsLoopback(u.Hostname()):
+		return invalid(field, "is set, but server.public_url begins with http://, so sessions would travel unencrypted", "set server.public_url to an https:// URL")
+	case strings.Trim(u.Path, "/") != "":
+		return invalid(field, "is set, but server.public_url has a path, and the dashboard is at the root", "set server.public_url to a URL without a path")
+	}
+	for _, scope := range c.Scopes {
+		if scope == "" || strings.ContainsAny(scope, " \t\r\n\"\\") {
+			return invalid("server.oidc.client.scopes", fmt.Sprintf("%q is not the name of a scope", scope), "use the issuer's names")
+		}
+	}
+	for name := range c.Parameters {
+		if name == "" || slices.Contains(reserved, name) {
+			return invalid("server.oidc.client.parameters."+name, "is not a parameter that can be set", "leave it out")
+		}
+	}
+	return nil
 }
 
 // OIDCGroups put the subjects of an issuer's tokens into groups.
@@ -162,6 +223,7 @@ func defaultServer() Server {
 		OIDC: OIDC{
 			Scopes: OIDCScopes{Run: "run", Files: "files", Admin: "admin"},
 			Groups: OIDCGroups{Map: map[string]string{}},
+			Client: OIDCClient{Scopes: []string{}, Parameters: map[string]string{}},
 		},
 	}
 }
@@ -181,8 +243,18 @@ const maxTokenFile = 4 << 10
 // readToken reads the token from a file. The user's other programs can see the
 // environment, so some operators prefer a file.
 func (s *Server) readToken(path string) error {
-	if s.Token != "" {
-		return errors.New("GLOVEBOX_TOKEN is also set; unset one of them")
+	return secretFromFile(&s.Token, "GLOVEBOX_TOKEN", path)
+}
+
+// readClientSecret reads the secret of the issuer's client from a file.
+func (s *Server) readClientSecret(path string) error {
+	return secretFromFile(&s.OIDC.Client.Secret, "GLOVEBOX_OIDC_CLIENT_SECRET", path)
+}
+
+// secretFromFile reads a secret from a file, unless the variable of that name set it.
+func secretFromFile(to *string, variable, path string) error {
+	if *to != "" {
+		return errors.New(variable + " is also set; unset one of them")
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -202,7 +274,7 @@ func (s *Server) readToken(path string) error {
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return fmt.Errorf("%s has more than one token", path)
 	}
-	s.Token = token
+	*to = token
 	return nil
 }
 
@@ -247,6 +319,9 @@ func (s *Server) validate() error {
 			"unset it, so that Glovebox makes a token, or make one with: openssl rand -hex 32")
 	}
 	if err := s.OIDC.validate(); err != nil {
+		return err
+	}
+	if err := s.validateClient(); err != nil {
 		return err
 	}
 	return s.validateSignIn()

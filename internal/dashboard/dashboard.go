@@ -59,12 +59,14 @@ type Engine interface {
 	Snapshots
 }
 
-// A Verifier verifies tokens, reports whether an identity was revoked, and lists all
-// tokens; see [auth.Auth.Verify], [auth.Auth.Gone] and [auth.Auth.List].
+// A Verifier verifies tokens, reports whether an identity was revoked, lists all tokens,
+// and has people sign in at an issuer; see the methods of [auth.Auth].
 type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
 	Gone(ctx context.Context, id auth.Identity) (bool, error)
 	List(ctx context.Context) ([]sandbox.Token, error)
+	BeginSignIn(ctx context.Context) (auth.SignIn, error)
+	FinishSignIn(ctx context.Context, s auth.SignIn, code string) (auth.Identity, error)
 }
 
 // Options are the arguments of [New]. Engine, Auth, Accounts and Log must be set.
@@ -72,6 +74,8 @@ type Options struct {
 	Engine Engine
 	Auth   Verifier
 	Log    *slog.Logger
+	// Issuer is the URL of the issuer at which people sign in, or "".
+	Issuer string
 	// Version is the version of the program, for the foot of each page.
 	Version string
 	// Languages are the names of the languages in which people can run code.
@@ -110,6 +114,7 @@ type Server struct {
 	opts     Options
 	sessions *sessions
 	links    *links
+	flows    *flows
 	attempts *attempts
 	checked  auditState
 	loads    *loads
@@ -131,6 +136,7 @@ func New(o Options) *Server {
 		opts:     o,
 		sessions: newSessions(o.Now),
 		links:    newLinks(o.Now),
+		flows:    newFlows(o.Now),
 		attempts: newAttempts(),
 		loads:    newLoads(o.Now),
 		pages:    http.NewServeMux(),
@@ -141,6 +147,8 @@ func New(o Options) *Server {
 	s.public.HandleFunc("GET "+signInPath, s.showSignIn)
 	s.public.HandleFunc("POST "+signInPath, s.signIn)
 	s.public.HandleFunc("GET "+openPath, s.open)
+	s.public.HandleFunc("GET "+issuerPath, s.toIssuer)
+	s.public.HandleFunc("GET "+IssuerBackPath, s.fromIssuer)
 
 	s.page("GET "+Path+"{$}", s.now)
 	s.page("GET "+Path+"events", s.nowEvents)

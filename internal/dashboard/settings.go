@@ -69,7 +69,13 @@ type settingsView struct {
 func (v settingsView) Begun() any { return clock(v.Session.begun) }
 
 // Ends returns when the session ends at the latest.
-func (v settingsView) Ends() any { return clock(v.Session.begun.Add(sessionTTL)) }
+func (v settingsView) Ends() any {
+	end := v.Session.begun.Add(sessionTTL)
+	if until := v.Session.id.Expires; !until.IsZero() && until.Before(end) {
+		end = until
+	}
+	return clock(end)
+}
 
 func (s *Server) settings(w http.ResponseWriter, r *http.Request, sess *session) error {
 	var names []string

@@ -127,9 +127,11 @@ func nextPage(next string) string {
 // A signInView is the content of the sign-in page.
 type signInView struct {
 	frame
-	Next  string
-	Form  bool   // there is a form for a token
-	Wrong string // error of the last attempt, or ""
+	Next   string
+	Form   bool   // there is a form for a token
+	Wrong  string // error of the last attempt, or ""
+	Issuer string // where people sign in, or ""
+	Begin  string // link to the sign-in at the issuer
 }
 
 func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +145,7 @@ func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
 func (s *Server) signInPage(w http.ResponseWriter, r *http.Request, status int, next, wrong string) {
 	s.show(w, r, status, "signin", signInView{
 		frame: frame{Title: "Sign in", Version: s.opts.Version},
-		Next:  next, Form: s.opts.TokenForm, Wrong: wrong,
+		Next:  next, Form: s.opts.TokenForm, Wrong: wrong, Issuer: s.opts.Issuer, Begin: issuerLink(next),
 	})
 }
 
@@ -159,8 +161,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	next := nextPage(r.PostFormValue("next"))
 	if !s.attempts.allow(r) {
-		w.Header().Set("Retry-After", "5")
-		s.signInPage(w, r, http.StatusTooManyRequests, next, "There were too many attempts. Try again in a few seconds.")
+		s.tooMany(w, r, next)
 		return
 	}
 	id, err := s.opts.Auth.Verify(r.Context(), strings.TrimSpace(r.PostFormValue("token")))
@@ -177,6 +178,12 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	s.begin(w, r, id)
 	http.Redirect(w, r, next, http.StatusSeeOther)
+}
+
+// tooMany answers an attempt to sign in beyond the bound.
+func (s *Server) tooMany(w http.ResponseWriter, r *http.Request, next string) {
+	w.Header().Set("Retry-After", "5")
+	s.signInPage(w, r, http.StatusTooManyRequests, next, "There were too many attempts. Try again in a few seconds.")
 }
 
 // begin begins a session, and ends the one that the browser had.
