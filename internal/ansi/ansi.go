@@ -1,7 +1,7 @@
 // Package ansi turns output for a terminal into the text that a reader of the terminal
 // would see. It removes control sequences, and lines that were overwritten.
 //
-// Packages engine/excerpt and mcpserver import it. It is pure, takes time and memory
+// Packages engine/excerpt, mcpserver, dashboard and cli/replay import it. It is pure, takes time and memory
 // in proportion to its input, and accepts any bytes. It knows one line at a time:
 // sequences that move the cursor to another line are removed without effect.
 package ansi

@@ -156,9 +156,10 @@ var table = []row{
 	{"cli/advice", "sandbox"},
 	{"cli/install", "app, cli/console, clientconfig, config, sandbox"},
 	{"cli/results", "sandbox"},
+	{"cli/replay", "ansi, sandbox"},
 	{"cli/screen", "sandbox"},
 	{"cli/snapshots", "app, cli/console, control, sandbox"},
-	{"cli", "app, audit, bench, cli/advice, cli/console, cli/install, cli/results, cli/screen, cli/snapshots, config, language, operator, sandbox, trace, update, usage"},
+	{"cli", "app, audit, bench, cli/advice, cli/console, cli/install, cli/replay, cli/results, cli/screen, cli/snapshots, config, language, operator, sandbox, trace, update, usage"},
 	{"arch", "nothing"},
 }
 

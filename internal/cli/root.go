@@ -71,7 +71,7 @@ leaves nothing behind.`,
 	states := snapshots.Commands{Streams: p.Streams, With: p.with, AddJSON: p.addJSON, JSON: func() bool { return p.flags.json }}
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
-		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.hibernateCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(), p.diffCommand(), states.Snapshot(), states.Fork(), states.Rollback(),
+		p.psCommand(), p.runsCommand(), p.logsCommand(), p.replayCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.hibernateCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(), p.diffCommand(), states.Snapshot(), states.Fork(), states.Rollback(),
 		p.mcpCommand(), p.serveCommand(), p.openCommand(), p.tokenCommand(), p.usageCommand(), p.limitCommand(), p.groupCommand(), p.forgetCommand(), p.auditCommand(),
 		p.doctorCommand(), p.benchCommand(), setup.Install(), setup.Uninstall(), p.updateCommand(), p.versionCommand(),
 		p.configCommand(),
