@@ -5,6 +5,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { createRequire } from 'node:module';
+import { show } from './host.mjs';
 
 const require = createRequire(new URL('npm/package.json', import.meta.url));
 const { chromium } = require('playwright-core');
@@ -53,7 +54,7 @@ async function ask(token, method, name, params) {
     method: 'POST',
     headers: {
       'Content-Type': 'application/json', Accept: 'application/json, text/event-stream', Authorization: 'Bearer ' + token,
-      'Mcp-Protocol-Version': version, 'Mcp-Method': method, 'Mcp-Name': name,
+      'Mcp-Protocol-Version': version, 'Mcp-Method': method, ...(name && { 'Mcp-Name': name }),
     },
     body: JSON.stringify({
       jsonrpc: '2.0', id: ++calls, method,
@@ -91,14 +92,13 @@ open("bytes", "wb").write(b"\\xff\\x00")`,
 const box = coloured.sandbox_id;
 const failed = await call(tokens.alice, 'run_code', { sandbox_id: box, language: 'python', code: 'def f(x):\n    return 1 / x\n\nf(0)' });
 const drawn = await call(tokens.alice, 'run_code', { sandbox_id: box, language: 'python', code: picture });
-const rich = await call(tokens.alice, 'run_code', {
-  sandbox_id: box, language: 'python', code: `class Shown:
+const shown = `class Shown:
     def __init__(self, bundle): self.bundle = bundle
     def _repr_mimebundle_(self, *a, **k): return self.bundle
-display(Shown({'text/html': "<table><tr><th>name</th><th>n</th></tr><tr><td>${evil.replaceAll('<', '&lt;')}</td><td>10</td></tr><tr><td>b</td><td>9</td></tr></table>"}))
-display(Shown({'text/plain': 'chart', 'application/vnd.glovebox.chart+json': {'type': 'bar', 'title': "${evil}", 'elements': [{'label': 'x', 'value': 3}, {'label': "${evil}", 'value': 5}]}}))
-`,
-});
+`;
+const table = `{'text/html': "<table><tr><th>name</th><th>n</th></tr><tr><td>${evil.replaceAll('<', '&lt;')}</td><td>10</td></tr><tr><td>b</td><td>9</td></tr></table>"}`;
+const chart = `{'text/plain': 'chart', 'application/vnd.glovebox.chart+json': {'type': 'bar', 'title': "${evil}", 'elements': [{'label': 'x', 'value': 3}, {'label': "${evil}", 'value': 5}]}}`;
+const rich = await call(tokens.alice, 'run_code', { sandbox_id: box, language: 'python', code: `${shown}display(Shown(${table}))\ndisplay(Shown(${chart}))\n` });
 const large = await call(tokens.alice, 'run_command', { sandbox_id: box, command: "head -c 100000000 /dev/zero | tr '\\0' x | fold -w 100" });
 const web = await call(tokens.alice, 'create_sandbox', { name: 'web-app', network: 'example.com' });
 await call(tokens.alice, 'run_command', { sandbox_id: web.sandbox_id, command: 'getent hosts refused.test; true' });
@@ -275,32 +275,58 @@ await step('a terminal with an editor, a resize and a recording', async () => {
   await page.getByText('The recording has ended.').waitFor();
   await page.setViewportSize({ width: 1280, height: 800 });
 });
-await step('the view of a result in a host of MCP Apps', async () => {
+await step('the view of a result in the reference host of MCP Apps', async () => {
+  const { tools } = await ask(tokens.alice, 'tools/list', undefined, {});
   const uri = 'ui://glovebox/result.html';
   const { contents: [view] } = await ask(tokens.alice, 'resources/read', uri, { uri });
   assert.equal(view.mimeType, 'text/html;profile=mcp-app');
-  const result = await ask(tokens.alice, 'tools/call', 'get_run', { name: 'get_run', arguments: { run_id: rich.run_id } });
-  const host = await open();
-  await host.setContent('<iframe sandbox="allow-scripts"></iframe>');
-  await host.evaluate(({ html, result }) => {
-    const frame = document.querySelector('iframe');
-    window.heard = [];
-    addEventListener('message', ({ data: m, source }) => {
-      if (source !== frame.contentWindow) return;
-      window.heard.push(m.method);
-      const post = (rest) => source.postMessage({ jsonrpc: '2.0', ...rest }, '*');
-      if (m.method === 'ui/initialize') post({ id: m.id, result: { protocolVersion: '2026-01-26', hostInfo: { name: 'test', version: '1' }, hostCapabilities: { downloadFile: {} }, hostContext: { theme: 'dark' } } });
-      if (m.method === 'ui/notifications/initialized') post({ method: 'ui/notifications/tool-result', params: result });
+  const input = { sandbox_id: box, language: 'python', code: `${shown}display(Shown(${table}))\ndisplay(Shown(${chart}))\n${picture}` };
+  const result = await ask(tokens.alice, 'tools/call', 'run_code', { name: 'run_code', arguments: input });
+  for (const [theme, width] of [['light', 1000], ['dark', 380]]) {
+    const host = await open({ viewport: { width, height: 800 } });
+    await show(host, {
+      html: view.text, tool: tools.find((t) => t.name === 'run_code'), input, result, theme,
+      callTool: () => assert.fail('the run has ended'),
     });
-    frame.srcdoc = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:">` + html;
-  }, { html: view.text, result });
-  const inside = host.frameLocator('iframe');
-  await inside.locator('svg.plot rect.series').nth(1).waitFor();
-  await inside.getByRole('button', { name: 'n', exact: true }).click();
-  assert.deepEqual(await inside.locator('tbody td:last-child').allTextContents(), ['9', '10']);
-  assert((await inside.locator('tbody').textContent()).includes(evil));
-  await inside.getByRole('button', { name: 'Download as CSV' }).click();
-  await host.waitForFunction(() => window.heard.includes('ui/download-file') && window.heard.includes('ui/notifications/size-changed'));
+    const inside = host.frameLocator('iframe');
+    await inside.locator('svg.plot rect.series').nth(1).waitFor();
+    await inside.getByRole('button', { name: 'n', exact: true }).click();
+    assert.deepEqual(await inside.locator('tbody td:last-child').allTextContents(), ['9', '10']);
+    assert((await inside.locator('tbody').textContent()).includes(evil));
+    assert.equal(await inside.locator('figure img').evaluate(async (img) => (await img.decode(), img.naturalWidth)), 8);
+    await inside.getByRole('button', { name: 'Download as CSV' }).click();
+    await host.waitForFunction(() => window.host.files[0]?.resource.mimeType === 'text/csv');
+    // The frame is as high as the view, and becomes higher when the view gets narrower.
+    const fits = () => host.waitForFunction(() => window.host.sizes.at(-1)?.height > 100 && document.querySelector('iframe').clientHeight === window.host.sizes.at(-1).height);
+    await fits();
+    assert((await inside.locator('html').evaluate((e) => e.scrollHeight - e.clientHeight)) <= 0, 'the view is higher than its frame');
+    assert((await inside.locator('html').evaluate((e) => e.scrollWidth - e.clientWidth)) <= 0, 'the view is wider than its frame');
+    const before = await host.evaluate(() => window.host.sizes.length);
+    await host.setViewportSize({ width: 320, height: 800 });
+    await host.waitForFunction((n) => window.host.sizes.length > n, before);
+    await fits();
+    assert.equal(await inside.locator('html').evaluate((e) => getComputedStyle(e).colorScheme), theme);
+    await host.evaluate(() => window.host.bridge.setHostContext({ theme: 'dark' }));
+    await inside.locator('html[style*="dark"]').waitFor();
+    assert.deepEqual(await host.evaluate(() => ({ uri: window.host.uri, view: window.host.view.name, errors: window.host.errors })), { uri, view: 'glovebox', errors: [] });
+    await host.evaluate(() => window.host.bridge.teardownResource({}));
+    await host.context().close();
+  }
+});
+await step('the view follows a run in the reference host of MCP Apps', async () => {
+  const { tools } = await ask(tokens.alice, 'tools/list', undefined, {});
+  const { contents: [view] } = await ask(tokens.alice, 'resources/read', 'ui://glovebox/result.html', { uri: 'ui://glovebox/result.html' });
+  const input = { sandbox_id: box, command: 'sleep 2; echo at last', wait_seconds: 0 };
+  const result = await ask(tokens.alice, 'tools/call', 'run_command', { name: 'run_command', arguments: input });
+  assert.equal(result.structuredContent.status, 'running');
+  const asked = [];
+  const host = await open();
+  await show(host, {
+    html: view.text, tool: tools.find((t) => t.name === 'run_command'), input, result, theme: 'light',
+    callTool: (params) => { asked.push(params.name); return ask(tokens.alice, 'tools/call', params.name, params); },
+  });
+  await host.frameLocator('iframe').getByText('at last').waitFor();
+  assert.deepEqual([...new Set(asked)], ['get_run']);
   await host.context().close();
 });
 await step('a snapshot, a rollback and a fork', async () => {
