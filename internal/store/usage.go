@@ -1,8 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"strconv"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,67 +20,96 @@ func (s *Store) Usage(ctx context.Context, q usage.Query) ([]usage.Row, error) {
 	if q.Has(usage.BySandbox) {
 		return s.sandboxUsage(ctx, q)
 	}
+	var r usage.Row
+	var start int64
+	var dest []any
+	for _, c := range groups(q) {
+		dest = append(dest, map[usage.Column]any{
+			usage.ByHour: &start, usage.ByDay: &start, usage.ByPrincipal: &r.Principal, usage.ByWorkspace: &r.Workspace, usage.ByLabel: &r.Label,
+		}[c])
+	}
+	for _, v := range r.Values() {
+		dest = append(dest, v)
+	}
+	text, args := usageSQL(q)
+	spans := map[int64][]usage.Row{}
+	err := collect(ctx, s.read, text, args, func(scan scanFunc) error {
+		err := scan(dest...)
+		r.Start = fromMicros(start)
+		spans[start] = append(spans[start], r)
+		return err
+	})
+	if err != nil {
+		return nil, sandbox.Wrap(err, "read usage", "")
+	}
+	var lists [][]usage.Row
+	for _, start := range slices.Sorted(maps.Keys(spans)) {
+		slices.SortFunc(spans[start], func(a, b usage.Row) int {
+			return cmp.Or(strings.Compare(string(a.Principal), string(b.Principal)), strings.Compare(a.Workspace, b.Workspace), strings.Compare(a.Label, b.Label))
+		})
+		lists = append(lists, spans[start])
+	}
+	return slices.Concat(lists...), nil
+}
+
+// groups returns the columns that a query groups by, in the order of its rows.
+func groups(q usage.Query) []usage.Column {
+	return slices.DeleteFunc([]usage.Column{usage.ByHour, usage.ByDay, usage.ByPrincipal, usage.ByWorkspace, usage.ByLabel},
+		func(c usage.Column) bool { return !q.Has(c) })
+}
+
+// usageSQL returns the statement of a query, and its arguments. The columns are those of
+// groups and then the amounts. Only with a limit, the rows have an order.
+//
+// The tables are in the order of principals, so the rows of one time are scattered. To
+// read them in the order of times takes a search for each row, which ends early with a
+// limit. Without a limit, the statement goes from principal to principal and reads the
+// rows of each, which are adjacent. It skips those of other times.
+func usageSQL(q usage.Query) (text string, args []any) {
 	// The table of days has no workspaces and labels.
 	table, start := "usage_days", "day"
 	if q.Has(usage.ByHour) || q.Has(usage.ByWorkspace) || q.Has(usage.ByLabel) {
 		table, start = "usage_hours", "hour"
 	}
 	var columns []string
-	switch {
-	case q.Has(usage.ByDay) && start == "hour":
-		columns = append(columns, "hour - hour % 86400000000")
-	case q.Has(usage.ByDay) || q.Has(usage.ByHour):
-		columns = append(columns, start)
-	default:
-		columns = append(columns, "0")
-	}
-	for _, c := range []usage.Column{usage.ByPrincipal, usage.ByWorkspace, usage.ByLabel} {
-		if q.Has(c) {
-			columns = append(columns, string(c))
+	for _, c := range groups(q) {
+		if c == usage.ByDay && start == "hour" {
+			columns = append(columns, "u.hour - u.hour % 86400000000")
 		} else {
-			columns = append(columns, "''")
+			columns = append(columns, "u."+string(c))
 		}
+	}
+	by, amount := " GROUP BY "+strings.Join(columns, ", "), "sum(u.%s)"
+	switch {
+	case len(columns) == 0:
+		by = " HAVING count(*) > 0" // no row instead of sums of nothing
+	case table == "usage_days" && len(columns) == 2:
+		by, amount = "", "u.%s" // a row of the table is one principal's day
+	}
+	if q.Limit > 0 && len(columns) > 0 {
+		by += " ORDER BY " + strings.Join(columns, ", ")
 	}
 	for _, name := range usage.Names() {
-		columns = append(columns, "sum("+name+")")
+		columns = append(columns, fmt.Sprintf(amount, name))
 	}
+	from := table + " AS u"
 	where, args := ofPrincipals(q.Principals)
+	if len(q.Principals) == 0 && q.Limit == 0 {
+		text = `WITH RECURSIVE each (principal) AS (SELECT min(principal) FROM ` + table + ` UNION ALL
+			SELECT (SELECT min(principal) FROM ` + table + ` WHERE principal > each.principal) FROM each WHERE each.principal IS NOT NULL) `
+		from, where = "each CROSS JOIN "+from, "u.principal = each.principal"
+	}
 	if !q.From.IsZero() {
-		where, args = where+" AND "+start+" >= ?", append(args, micros(q.From))
+		where, args = where+" AND u."+start+" >= ?", append(args, micros(q.From))
 	}
 	if !q.To.IsZero() {
-		where, args = where+" AND "+start+" < ?", append(args, micros(q.To))
+		where, args = where+" AND u."+start+" < ?", append(args, micros(q.To))
 	}
-	// A constant column would make SQLite sort all rows, instead of reading them in the
-	// order of an index.
-	var groups []string
-	for i, c := range columns[:4] {
-		if c != "0" && c != "''" {
-			groups = append(groups, strconv.Itoa(i+1))
-		}
-	}
-	by := "1"
-	if len(groups) > 0 {
-		by = strings.Join(groups, ", ")
-	}
-	text := `SELECT ` + strings.Join(columns, ", ") + ` FROM ` + table + ` WHERE ` + where + ` GROUP BY ` + by + ` ORDER BY ` + by
+	text += `SELECT ` + strings.Join(columns, ", ") + ` FROM ` + from + ` WHERE ` + where + by
 	if q.Limit > 0 {
 		text, args = text+" LIMIT ?", append(args, q.Limit)
 	}
-	var list []usage.Row
-	err := collect(ctx, s.read, text, args, func(scan scanFunc) error {
-		var r usage.Row
-		var start int64
-		dest := []any{&start, &r.Principal, &r.Workspace, &r.Label}
-		for _, v := range r.Values() {
-			dest = append(dest, v)
-		}
-		err := scan(dest...)
-		r.Start = fromMicros(start)
-		list = append(list, r)
-		return err
-	})
-	return list, sandbox.Wrap(err, "read usage", "")
+	return text, args
 }
 
 // ofPrincipals returns a condition, and its arguments. No principals select all.
