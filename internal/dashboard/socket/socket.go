@@ -44,6 +44,12 @@ const (
 	MaxMessage = 64 << 10
 	// writeTime bounds how long a write may take: a client that does not read is gone.
 	writeTime = 30 * time.Second
+	// closeTime bounds the last write.
+	closeTime = 5 * time.Second
+	// The server sends a ping every pingEvery, which clients answer. A client of which
+	// nothing arrives for silence is gone.
+	pingEvery = 20 * time.Second
+	silence   = 45 * time.Second
 
 	guid    = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 	version = "13"
@@ -54,7 +60,10 @@ type Conn struct {
 	conn net.Conn
 	r    *bufio.Reader
 
-	mu sync.Mutex // held while a frame is written
+	writing chan struct{} // has an element while a frame is written
+
+	closing sync.Once
+	closed  chan struct{} // ends the pings
 }
 
 // Accept answers the handshake of a page of the same origin. The error wraps
@@ -74,14 +83,30 @@ func Accept(w http.ResponseWriter, r *http.Request) (*Conn, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "this connection cannot become a WebSocket: %w", err)
 	}
-	c := &Conn{conn: conn, r: rw.Reader}
-	_ = conn.SetReadDeadline(time.Time{}) // the server's bound is for requests
+	c := &Conn{conn: conn, r: rw.Reader, writing: make(chan struct{}, 1), closed: make(chan struct{})}
 	answer := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
 		base64.StdEncoding.EncodeToString(sum[:]) + "\r\n\r\n"
 	if err := c.write([]byte(answer)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	go c.ping()
 	return c, nil
+}
+
+// ping sends pings until the connection ends.
+func (c *Conn) ping() {
+	t := time.NewTicker(pingEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.closed:
+			return
+		case <-t.C:
+			if err := c.send(opPing, nil); err != nil {
+				return // Read finds it, too
+			}
+		}
+	}
 }
 
 // sameHost reports whether an origin has the host and port of a request.
@@ -102,8 +127,9 @@ func hasToken(h http.Header, name, token string) bool {
 }
 
 // Read returns the next message. It answers pings. The error is [io.EOF] when the client
-// closes the connection, which Close answers, and wraps [sandbox.Invalid] if the client breaks the
-// protocol.
+// closes the connection, which Close answers. It wraps [os.ErrDeadlineExceeded] if the
+// client is silent for 45 seconds and answers no ping, and [sandbox.Invalid] if the
+// client breaks the protocol.
 func (c *Conn) Read() (kind Kind, message []byte, err error) {
 	for {
 		op, last, data, err := c.readFrame()
@@ -148,6 +174,9 @@ var (
 
 // readFrame reads one frame, which the client has masked.
 func (c *Conn) readFrame() (op byte, last bool, data []byte, err error) {
+	if err := c.conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
+		return 0, false, nil, err
+	}
 	var head [2]byte
 	if _, err := io.ReadFull(c.r, head[:]); err != nil {
 		return 0, false, nil, err
@@ -207,18 +236,27 @@ func (c *Conn) send(op byte, data []byte) error {
 	return c.write(append(frame, data...))
 }
 
-func (c *Conn) write(data []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.conn.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+func (c *Conn) write(data []byte) error { return c.writeWithin(writeTime, data) }
+
+func (c *Conn) writeWithin(d time.Duration, data []byte) error {
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
+	if err := c.conn.SetWriteDeadline(time.Now().Add(d)); err != nil {
 		return err
 	}
 	_, err := c.conn.Write(data)
 	return err
 }
 
-// Close ends the connection, also a Read in progress.
+// Close ends the connection, also a Read or a Write in progress. It takes at most ten
+// seconds for a client that does not read.
 func (c *Conn) Close() error {
-	_ = c.send(opClose, []byte{0x03, 0xe8}) // normal; the client may be gone
+	c.closing.Do(func() {
+		close(c.closed)
+		// What is being written has no more time than the last frame, 1000: normal. The
+		// client may be gone.
+		_ = c.conn.SetWriteDeadline(time.Now().Add(closeTime))
+		_ = c.writeWithin(closeTime, []byte{128 | opClose, 2, 0x03, 0xe8})
+	})
 	return c.conn.Close()
 }

@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -140,4 +143,106 @@ func TestBadFrames(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// A pipe is an answer over a connection without an operating system.
+type pipe struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (p pipe) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return p.conn, bufio.NewReadWriter(bufio.NewReader(p.conn), bufio.NewWriter(p.conn)), nil
+}
+
+// accept returns a connection whose client is at the other end of a pipe, and has read
+// the handshake.
+func accept(t *testing.T) (*Conn, net.Conn, *bufio.Reader) {
+	t.Helper()
+	server, client := net.Pipe()
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(handshake)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(client)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := http.ReadResponse(reader, r)
+		answered <- err
+	}()
+	c, err := Accept(pipe{httptest.NewRecorder(), server}, r)
+	if err := errors.Join(err, <-answered); err != nil {
+		t.Fatal(err)
+	}
+	return c, client, reader
+}
+
+// TestSilence notices clients that are gone, and keeps those that answer pings.
+func TestSilence(t *testing.T) {
+	for name, gone := range map[string]func(client net.Conn){
+		"reads, and never answers": func(client net.Conn) { _, _ = io.Copy(io.Discard, client) },
+		"does not read":            func(net.Conn) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, client, _ := accept(t)
+				go gone(client)
+				began := time.Now()
+				_, _, err := c.Read()
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > time.Minute {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c, client, r := accept(t)
+		pings := 0
+		go func() { // a client that says nothing of its own for an hour
+			for began := time.Now(); time.Since(began) < time.Hour; pings++ {
+				var ping [2]byte
+				if _, err := io.ReadFull(r, ping[:]); err != nil || ping != [2]byte{128 | opPing, 0} {
+					t.Errorf("%x, %v", ping, err)
+					return
+				}
+				if _, err := client.Write(frame(128|opPong, "")); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := client.Write(frame(0x82, "still here")); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.Copy(io.Discard, r)
+		}()
+		kind, message, err := c.Read()
+		if err != nil || kind != Binary || string(message) != "still here" || pings != int(time.Hour/pingEvery) {
+			t.Errorf("%d pings, %q, %v", pings, message, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("closed twice: %v", err)
+		}
+	})
+}
+
+// TestCloseOfBlockedWrite ends a write to a client that does not read.
+func TestCloseOfBlockedWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, _ := accept(t)
+		written := make(chan error)
+		go func() { written <- c.Write(Binary, []byte("output")) }()
+		synctest.Wait()
+		began := time.Now()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-written; err == nil || time.Since(began) > 2*closeTime {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
 }
