@@ -23,6 +23,15 @@ type caller struct {
 // call returns the answer's result or error as it is on the wire.
 func (c caller) call(method string, params map[string]any) string {
 	c.t.Helper()
+	answer, err := c.try(method, params)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return answer
+}
+
+// try is call for a server that may die. The error is of an answer that did not come.
+func (c caller) try(method string, params map[string]any) (string, error) {
 	all := map[string]any{"_meta": map[string]any{
 		"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
 		"io.modelcontextprotocol/clientCapabilities": map[string]any{"extensions": map[string]any{"io.modelcontextprotocol/tasks": map[string]any{}}},
@@ -36,11 +45,11 @@ func (c caller) call(method string, params map[string]any) string {
 	}
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": all})
 	if err != nil {
-		c.t.Fatal(err)
+		return "", err
 	}
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.url+"/mcp", strings.NewReader(string(body)))
 	if err != nil {
-		c.t.Fatal(err)
+		return "", err
 	}
 	for k, v := range map[string]string{
 		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + c.token,
@@ -52,19 +61,19 @@ func (c caller) call(method string, params map[string]any) string {
 	}
 	res, err := c.client.Do(req)
 	if err != nil {
-		c.t.Fatal(err)
+		return "", err
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		c.t.Fatal(err)
+		return "", err
 	}
 	// The answer is the last message of the stream.
 	answer := string(text)
 	if i := strings.LastIndex(answer, "data: "); i >= 0 {
 		answer = answer[i+len("data: "):]
 	}
-	return strings.TrimSpace(answer)
+	return strings.TrimSpace(answer), nil
 }
 
 func (c caller) tool(name string, arguments map[string]any) string {

@@ -39,7 +39,7 @@ func soakServer() int {
 	c.Driver, c.StateDir, c.Server.Listen = "fake", os.Getenv(soakEnv), os.Getenv(soakListen)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	sys, err := Open(ctx, Options{Config: c, TestDrivers: fakeDrivers()})
+	sys, err := Open(ctx, Options{Config: c, TestDrivers: fakeDrivers(), Detached: true})
 	if err == nil {
 		defer sys.Close(context.Background())
 		var lns Listeners

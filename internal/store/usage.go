@@ -125,7 +125,7 @@ func ofPrincipals(list []sandbox.Principal) (where string, args []any) {
 
 func (s *Store) sandboxUsage(ctx context.Context, q usage.Query) ([]usage.Row, error) {
 	where, args := ofPrincipals(q.Principals)
-	text := `SELECT sandbox_id, started_at, principal, workspace, label, (counted_at - started_at) / 1000, memory_kib,
+	text := `SELECT sandbox_id, started_at, principal, workspace, label, counted_at / 1000 - started_at / 1000, memory_kib,
 		iif(box_counts, box_cpu_ms, run_cpu_ms), runs, run_ms, sent, received FROM meters WHERE ` + where + ` ORDER BY started_at DESC, sandbox_id`
 	if q.Limit > 0 {
 		text, args = text+" LIMIT ?", append(args, q.Limit)
