@@ -71,7 +71,7 @@ test: ## every kind of test; make -k test goes on after a failure
 	done; exit $$status
 
 .PHONY: test-whole
-test-whole: ## test, with large data, all suites under the race detector, and all scripts as an ordinary user
+test-whole: ## test, with large data, our images, all suites under the race detector, and all scripts as an ordinary user
 	@$(MAKE) test WHOLE=1
 
 .PHONY: clients
@@ -137,7 +137,7 @@ test-unprivileged: build ## the same as an ordinary user made for it; needs root
 
 .PHONY: test-docker
 test-docker: build ## Docker Engine and Podman, started for the purpose; needs root
-	@test/docker.sh test/engines.sh
+	@WHOLE=$(WHOLE) test/docker.sh test/engines.sh
 
 .PHONY: test-stranger
 test-stranger: ## install, use, update and uninstall two releases that are built for it
