@@ -109,7 +109,7 @@ func (b *liveSandbox) prepareUndo(ctx context.Context, req *sandbox.RunRequest) 
 		return "", nil
 	}
 	err = trace.Do(ctx, "take snapshot", func(ctx context.Context) (err error) {
-		id, err = b.e.TakeForRun(ctx, b.rec.Principal, usedSandbox{b, 0, stillTime})
+		id, err = snapshot.TakeForRun(ctx, b.e.Keeper, b.rec.Principal, usedSandbox{b, 0, stillTime})
 		return err
 	})
 	return id, sandbox.Wrap(err, "rollback_on_failure", "")
@@ -117,7 +117,7 @@ func (b *liveSandbox) prepareUndo(ctx context.Context, req *sandbox.RunRequest) 
 
 // Undo gives the sandbox the state of a run's snapshot, if roll, and removes that.
 func (b *liveSandbox) Undo(ctx context.Context, id string, roll bool) error {
-	return b.e.Keeper.Undo(ctx, usedSandbox{b, 1, undoTime}, id, roll)
+	return snapshot.Undo(ctx, b.e.Keeper, usedSandbox{b, 1, undoTime}, id, roll)
 }
 
 // Setup implements [snapshot.Sandbox].

@@ -214,7 +214,7 @@ func TestRollbackAfterCrash(t *testing.T) {
 		old := openWorld(t, w, dir, options)
 		s := old.mustCreate(t, sandbox.CreateRequest{})
 		r := old.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "1m"}, Timeout: 20 * time.Second, RollbackOnFailure: true})
-		if _, err := old.TakeForRun(t.Context(), alice, stillSandbox{old.live(s.ID)}); err != nil {
+		if _, err := snapshot.TakeForRun(t.Context(), old.Keeper, alice, stillSandbox{old.live(s.ID)}); err != nil {
 			t.Fatal(err)
 		}
 		old.crash(t)

@@ -13,15 +13,16 @@ import (
 
 // TakeForRun takes a snapshot of a sandbox for a run that begins. It counts among those
 // of its principal, who does not see it. Undo removes it, and Sweep if no process does.
-// The errors are those of TakeSnapshot.
-func (k *Keeper) TakeForRun(ctx context.Context, p sandbox.Principal, b Sandbox) (id string, err error) {
+// The errors are those of TakeSnapshot. It is no method, because the engine has the
+// methods of a Keeper, and no edge may call this.
+func TakeForRun(ctx context.Context, k *Keeper, p sandbox.Principal, b Sandbox) (id string, err error) {
 	rec, err := k.take(ctx, p, b, store.Snapshot{Internal: true})
 	return rec.ID, err
 }
 
 // Undo ends the use of a snapshot that TakeForRun took: it gives the sandbox the state of
 // it, if roll, and removes it in any case.
-func (k *Keeper) Undo(ctx context.Context, b Sandbox, id string, roll bool) error {
+func Undo(ctx context.Context, k *Keeper, b Sandbox, id string, roll bool) error {
 	var rolled error
 	if roll {
 		begun := time.Now()
