@@ -55,10 +55,16 @@ func (s *Server) sendLayer(w http.ResponseWriter) error {
 	if m.files == nil {
 		return rpc.Errorf(guestapi.CodeFailedPrecondition, "nothing was marked")
 	}
+	sendArchive(w, func(l *layerWriter) error { return l.changes(m.files) })
+	return nil
+}
+
+// sendArchive answers with the archive that write writes.
+func sendArchive(w http.ResponseWriter, write func(*layerWriter) error) {
 	w.Header().Set("Content-Type", "application/x-tar")
 	out := bufio.NewWriterSize(w, copySize)
 	l := layerWriter{Writer: tar.NewWriter(out), names: map[[2]uint64]string{}}
-	err := l.changes(m.files)
+	err := write(&l)
 	if err == nil {
 		err = errors.Join(l.Close(), out.Flush())
 	}
@@ -66,7 +72,6 @@ func (s *Server) sendLayer(w http.ResponseWriter) error {
 		// The answer has begun, so only aborting it reports the error.
 		panic(http.ErrAbortHandler)
 	}
-	return nil
 }
 
 // A layerWriter writes a layer in OCI's form.

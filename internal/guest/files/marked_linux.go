@@ -54,7 +54,10 @@ var aboutMachine = []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 // walkRoot calls f with every file of the root file system, in the order of
 // names, a directory before its contents. It skips other mounts and files about
 // the machine.
-func walkRoot(f func(name string, st *unix.Stat_t) error) error {
+func walkRoot(f func(name string, st *unix.Stat_t) error) error { return walk("/", f) }
+
+// walk is walkRoot for the contents of a directory.
+func walk(dir string, f func(name string, st *unix.Stat_t) error) error {
 	mounts, err := procfs.Mounts()
 	if err != nil {
 		return rpc.Errorf(guestapi.CodeInternal, "read mounts: %v", err)
@@ -98,5 +101,5 @@ func walkRoot(f func(name string, st *unix.Stat_t) error) error {
 		}
 		return nil
 	}
-	return walk("/")
+	return walk(dir)
 }

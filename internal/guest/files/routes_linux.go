@@ -27,4 +27,5 @@ func (s *Server) Routes(mux *http.ServeMux) {
 	mux.HandleFunc(guestapi.PathGlobs, rpc.Unary(s.glob))
 	mux.HandleFunc(guestapi.PathLayer, s.layer)
 	mux.HandleFunc("PUT "+guestapi.PathLayer, s.changes(s.layer))
+	mux.HandleFunc("POST "+guestapi.PathPack, s.pack)
 }

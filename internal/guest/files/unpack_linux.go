@@ -25,7 +25,7 @@ func (s *Server) unpack(r *http.Request) error {
 	if !path.IsAbs(dir) {
 		return rpc.Errorf(guestapi.CodeInvalidArgument, "path: %q is not absolute", dir)
 	}
-	u := unpacker{}
+	u := unpacker{restore: q.Get("restore") != ""}
 	if says := q.Get("owner"); says != "" {
 		a, err := account.Parse(says)
 		if err != nil {
@@ -49,7 +49,7 @@ func (s *Server) unpack(r *http.Request) error {
 	for {
 		h, err := archive.Next()
 		if err == io.EOF {
-			return nil
+			return u.end()
 		}
 		if err != nil {
 			return rpc.Errorf(guestapi.CodeInvalidArgument, "read archive: %v", err)
@@ -58,14 +58,23 @@ func (s *Server) unpack(r *http.Request) error {
 		if name != "" {
 			as = name
 		}
-		if err := u.entry(path.Join(dir, as), h, archive); err != nil {
+		unpack := u.entry
+		if u.restore {
+			unpack = u.restored
+		}
+		if err := unpack(path.Join(dir, as), h, archive); err != nil {
 			return rpc.FileError(err, h.Name)
 		}
 	}
 }
 
 // An unpacker makes files that belong to an owner.
-type unpacker struct{ uid, gid int }
+type unpacker struct {
+	uid, gid int
+
+	restore bool // each file has the owner that the archive names
+	dirs    []*tar.Header
+}
 
 func (u *unpacker) own(name string) error { return os.Lchown(name, u.uid, u.gid) }
 
