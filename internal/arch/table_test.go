@@ -53,11 +53,13 @@ var table = []row{
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "atomicfile, driver, guest, sandbox"},
 	{"driver/container", "atomicfile, driver, driver/container/lease, driver/container/stdio, guestapi, network, sandbox"},
+	{"driver/container/filearchive", "sandbox"},
 	{"driver/container/lease", "driver, guestapi, sandbox"},
 	{"driver/container/registries", "network, sandbox"},
 	{"driver/container/stdio", "nothing"},
-	{"driver/docker", "driver, driver/container, driver/container/lease, driver/container/registries, driver/container/stdio, driver/docker/dockerapi, sandbox"},
+	{"driver/docker", "driver, driver/container, driver/container/lease, driver/container/registries, driver/container/stdio, driver/docker/dockerapi, driver/docker/snapshots, sandbox"},
 	{"driver/docker/dockerapi", "driver, driver/container, driver/container/stdio, sandbox"},
+	{"driver/docker/snapshots", "driver, driver/container, driver/container/filearchive, driver/docker/dockerapi, guestapi, sandbox"},
 	{"driver/e2b", "atomicfile, driver, guestapi, language, sandbox"},
 	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, trace"},
 	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, state, trace"},
@@ -167,7 +169,7 @@ var table = []row{
 // A module is met in one place, so that it can be replaced in one place.
 var outside = map[string][]string{
 	"aead.dev/minisign":                      {"release", "update"},
-	"github.com/containerd/errdefs":          {"driver/docker", "driver/docker/dockerapi"}, // the engine's client sorts its errors by it
+	"github.com/containerd/errdefs":          {"driver/docker", "driver/docker/dockerapi", "driver/docker/snapshots"}, // the engine's client sorts its errors by it
 	"github.com/coreos/go-oidc/v3":           {"auth"},
 	"github.com/erofs/go-erofs":              {"tests"}, // a reader of what image/erofs writes
 	"github.com/distribution/reference":      {"driver/docker"},
@@ -176,8 +178,8 @@ var outside = map[string][]string{
 	"github.com/google/subcommands":          {"driver/gvisor/sentry"}, // the form of gVisor's commands
 	"github.com/google/jsonschema-go":        {"mcpserver", "mcpserver/argument"},
 	"github.com/klauspost/compress":          {"image"},
-	"github.com/moby/moby/api":               {"driver/docker", "driver/docker/dockerapi"},
-	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi"},
+	"github.com/moby/moby/api":               {"driver/docker", "driver/docker/dockerapi", "driver/docker/snapshots"},
+	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi", "driver/docker/snapshots"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
 	"github.com/moby/sys/capability":         {"driver/gvisor/sentry"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver", "mcpserver/answer", "mcpserver/approval", "mcpserver/complete", "mcpserver/notices", "mcpserver/prompts", "mcpserver/resultview", "mcpserver/task", "mcpserver/transport", "test/conformance"},

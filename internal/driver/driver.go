@@ -110,10 +110,13 @@ type Features struct {
 	Save bool
 	// Snapshot, which requires Save, means that the driver implements SnapshotKeeper,
 	// and its boxes Snapshotter.
-	Snapshot  bool
-	Incidents bool // boxes implement Reporter
-	Usage     bool // boxes implement Meter
-	Detach    bool // Spec.Detached is honoured
+	Snapshot bool
+	// DiskSnapshot means that the driver implements SnapshotKeeper, and its boxes
+	// DiskSnapshotter.
+	DiskSnapshot bool
+	Incidents    bool // boxes implement Reporter
+	Usage        bool // boxes implement Meter
+	Detach       bool // Spec.Detached is honoured
 	// Lease, which requires Detach, means that boxes implement Leaser.
 	Lease     bool
 	Network   bool // boxes may have a network other than none, and implement Networker

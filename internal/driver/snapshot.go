@@ -28,19 +28,32 @@ type Snapshotter interface {
 	Rollback(ctx context.Context, id string) error
 }
 
+// A DiskSnapshotter is a box of which its driver can keep snapshots without memory: the
+// files that programs changed, except those of the workspace and of file systems that
+// the box has in memory anyway, such as /dev/shm.
+type DiskSnapshotter interface {
+	// SnapshotDisk keeps the files of the running box as the snapshot id. Programs go
+	// on meanwhile, so files that they are writing may be of different moments. After an
+	// error there is no snapshot, and the box runs on. The kinds of errors are those of
+	// [Snapshotter]; a file that became shorter while it was read is a Conflict.
+	SnapshotDisk(ctx context.Context, id string) (Snapshot, error)
+}
+
 // A Snapshot describes a snapshot that a driver has just made.
 type Snapshot struct {
 	Bytes int64 `json:"bytes"` // on the disk
 	// Build is as in [Saved].
 	Build string `json:"build,omitempty"`
-	// Stood is how long the programs of the box stood still.
+	// Stood is how long the programs of the box stood still. It is 0 for a snapshot
+	// without memory.
 	Stood time.Duration `json:"stood"`
 }
 
 // A SnapshotKeeper is a driver that keeps snapshots of its boxes. The identifiers of
 // snapshots are the caller's; [sandbox.ValidID] accepts them.
 type SnapshotKeeper interface {
-	// CreateFrom is Create with the state of a snapshot. The box has an identity of its
+	// CreateFrom is Create with the state of a snapshot. From a snapshot without memory,
+	// the box starts afresh with the snapshot's files. The box has an identity of its
 	// own: its ID, its hostname, its limits on the host and its network. The spec's
 	// image, and its limits except memory and times, must be those of the box that the
 	// snapshot was made of, and it must have a workspace and a network if that box had
@@ -57,7 +70,15 @@ type SnapshotKeeper interface {
 	RemoveSnapshot(ctx context.Context, id string) error
 }
 
-func noSnapshots() error {
+func noSnapshots(b Box) error {
+	if _, disk := as[DiskSnapshotter](b); disk {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "this driver keeps no memory of programs, only files"),
+			"say that files are enough: glovebox snapshot create --disk, glovebox fork --disk, or \"memory\": false in E2B's API")
+	}
+	return keepsNone()
+}
+
+func keepsNone() error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "this driver keeps no snapshots of sandboxes"),
 		"copy the files out, or use the driver gvisor")
 }
@@ -67,9 +88,22 @@ func noSnapshots() error {
 func TakeSnapshot(ctx context.Context, b Box, id string) (Snapshot, error) {
 	s, ok := as[Snapshotter](b)
 	if !ok {
-		return Snapshot{}, noSnapshots()
+		return Snapshot{}, noSnapshots(b)
 	}
 	return s.Snapshot(ctx, id)
+}
+
+// TakeDiskSnapshot keeps the files of b as a snapshot without memory. The error wraps
+// [sandbox.Unsupported] if its driver cannot.
+func TakeDiskSnapshot(ctx context.Context, b Box, id string) (Snapshot, error) {
+	s, ok := as[DiskSnapshotter](b)
+	if !ok {
+		if _, memory := as[Snapshotter](b); memory {
+			return Snapshot{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "this driver keeps no snapshots without memory"), "take one with memory")
+		}
+		return Snapshot{}, keepsNone()
+	}
+	return s.SnapshotDisk(ctx, id)
 }
 
 // Rollback gives b the state of a snapshot. The error wraps [sandbox.Unsupported] if
@@ -77,16 +111,26 @@ func TakeSnapshot(ctx context.Context, b Box, id string) (Snapshot, error) {
 func Rollback(ctx context.Context, b Box, id string) error {
 	s, ok := as[Snapshotter](b)
 	if !ok {
-		return noSnapshots()
+		if _, disk := as[DiskSnapshotter](b); disk {
+			return NoRollback()
+		}
+		return keepsNone()
 	}
 	return s.Rollback(ctx, id)
+}
+
+// NoRollback returns the error, of kind [sandbox.Unsupported], of a rollback to a
+// snapshot without memory.
+func NoRollback() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a snapshot without memory has no programs to go back to, so a rollback would end those of the sandbox"),
+		"make another sandbox of the snapshot, and stop this one")
 }
 
 // Snapshots returns the part of d, or of the driver that it wraps, that keeps
 // snapshots. The error wraps [sandbox.Unsupported] if there is none.
 func Snapshots(d Driver) (SnapshotKeeper, error) {
-	if k, ok := Ability[SnapshotKeeper](d); ok && d.Info().Features.Snapshot {
+	if k, ok := Ability[SnapshotKeeper](d); ok && (d.Info().Features.Snapshot || d.Info().Features.DiskSnapshot) {
 		return k, nil
 	}
-	return nil, noSnapshots()
+	return nil, keepsNone()
 }

@@ -27,6 +27,8 @@ type Platform interface {
 	// Relay executes the guest's program with [RelayArgs] in the container ref, as
 	// root. It returns its streams.
 	Relay(ctx context.Context, ref string) (net.Conn, error)
+	// Snapshot keeps the files of the box of a record as the snapshot id.
+	Snapshot(ctx context.Context, rec *Record, id string, pack Packer) (driver.Snapshot, error)
 	// Remove removes all containers and files of the box ref.
 	Remove(ctx context.Context, ref string) error
 }
@@ -119,6 +121,8 @@ var (
 	_ driver.Reporter  = (*Box)(nil)
 	_ driver.Networker = (*Box)(nil)
 	_ driver.Leaser    = (*Box)(nil)
+
+	_ driver.DiskSnapshotter = (*Box)(nil)
 )
 
 // Begin makes the box usable. Its container was just started, and streams are those

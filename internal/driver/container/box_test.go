@@ -28,6 +28,10 @@ func (p *deadPlatform) Relay(context.Context, string) (net.Conn, error) {
 	return nil, driver.ErrGone
 }
 
+func (p *deadPlatform) Snapshot(context.Context, *Record, string, Packer) (driver.Snapshot, error) {
+	return driver.Snapshot{}, driver.ErrGone
+}
+
 func (p *deadPlatform) Remove(_ context.Context, ref string) error {
 	p.removed = append(p.removed, ref)
 	return nil

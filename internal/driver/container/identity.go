@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Labels of containers and volumes. They are stored data.
+// Labels of containers, volumes and images. They are stored data.
 const (
 	LabelState   = "glovebox.state"   // identifies the state directory; see [StateDir.ID]
 	LabelSandbox = "glovebox.sandbox" // the sandbox's identifier
@@ -20,6 +20,8 @@ const (
 	LabelOwner   = "glovebox.owner"   // host and pid of the process that made it, for display
 	LabelLease   = "glovebox.lease"   // "owner": it ends with its creator; "server": not
 	LabelRole    = "glovebox.role"    // the role of a container or volume that is no box
+
+	LabelSnapshot = "glovebox.snapshot" // the snapshot whose files an image has
 )
 
 // Values of [LabelRole].

@@ -12,6 +12,9 @@ import (
 // access to other users' files and processes, and a change of user.
 var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"}
 
+// RunDir holds no files of users.
+const RunDir = "/run"
+
 const (
 	// shmSize bounds /dev/shm, whose content counts as memory.
 	shmSize = 64 << 20
@@ -140,7 +143,7 @@ func NewPlan(state *StateDir, rec *Record, can Abilities, volumes []string) (*Pl
 		NanoCPUs:     limit(sandbox.ControlCPU, can.CPU, int64(math.Round(cpus*1e9))),
 		Processes:    limit(sandbox.ControlProcesses, can.Processes, int64(l.Processes)+guestThreads),
 		ShmBytes:     min(shmSize, max(l.MemoryBytes/4, 1<<20)),
-		Scratch:      []Scratch{{"/run", runSize, 0o755}},
+		Scratch:      []Scratch{{RunDir, runSize, 0o755}},
 		Settings:     settingMounts(rec.linked()),
 		IPv6:         rec.linked() && can.IPv6,
 	}

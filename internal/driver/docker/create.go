@@ -17,6 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -28,10 +29,11 @@ type launcher struct {
 	hold            time.Duration // see Options
 	log             *slog.Logger
 
-	conn    *connection
-	state   *container.StateDir
-	boxes   *container.Boxes
-	volumes *volumes
+	conn      *connection
+	state     *container.StateDir
+	boxes     *container.Boxes
+	volumes   *volumes
+	snapshots *snapshots.Keeper
 
 	mu      sync.Mutex
 	noQuota bool // the container engine cannot bound a container's layer, although its storage suggested it; guarded by mu
@@ -178,7 +180,7 @@ func (l *launcher) createOnce(ctx context.Context, e *dockerapi.Engine, rec *con
 
 // platform returns the container engine as its boxes use it.
 func (l *launcher) platform(e *dockerapi.Engine) *platform {
-	return &platform{e: e, conn: l.conn, state: l.state}
+	return &platform{e: e, conn: l.conn, state: l.state, snapshots: l.snapshots}
 }
 
 // tunnel returns the tunnel of a box. volume is the volume with the guest's program;

@@ -236,6 +236,13 @@ func (f *finder) leftovers(t testing.TB, dir string) []string {
 	for _, v := range volumes.Items {
 		left = append(left, "volume "+v.Name)
 	}
+	images, err := c.ImageList(context.Background(), client.ImageListOptions{All: true, Filters: filters})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range images.Items {
+		left = append(left, fmt.Sprintf("image %s, %v", i.ID, i.RepoTags))
+	}
 	dirs, err := filepath.Glob(filepath.Join(dir, f.engine, "networks", "*"))
 	if err != nil {
 		t.Fatal(err)

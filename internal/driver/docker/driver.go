@@ -17,6 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/container/registries"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -81,6 +82,7 @@ func (o *Options) find() dockerapi.Options {
 type Driver struct {
 	*images
 	*workspaces
+	*snapshots.Keeper
 
 	name    string // Docker or Podman
 	log     *slog.Logger
@@ -92,6 +94,7 @@ type Driver struct {
 }
 
 var _ driver.Driver = (*Driver)(nil)
+var _ driver.SnapshotKeeper = (*Driver)(nil)
 
 // New returns a driver. It does not connect yet; Probe reports whether the driver
 // can be used. Errors are of kind Invalid. The caller closes the driver.
@@ -117,14 +120,17 @@ func New(opts Options) (*Driver, error) {
 	state := container.NewStateDir(opts.StateDir, opts.Engine)
 	volumes := newVolumes(opts.Guest)
 	boxes := container.NewBoxes(state, opts.Network)
+	keeper := &snapshots.Keeper{Open: conn.open, State: state}
 	l := &launcher{
-		runtime: opts.Runtime, inside: opts.Inside, outside: opts.Outside, network: container.CanNetwork(opts.Network), hold: opts.Hold, log: opts.Log,
+		snapshots: keeper,
+		runtime:   opts.Runtime, inside: opts.Inside, outside: opts.Outside, network: container.CanNetwork(opts.Network), hold: opts.Hold, log: opts.Log,
 		conn: conn, state: state, boxes: boxes, volumes: volumes,
 	}
 	pulls := &pulls{registries: registries.Rules{Allowed: opts.Registries, Lookup: opts.Lookup}, running: make(map[string]*pull)}
 	return &Driver{
 		images:     &images{conn: conn, volumes: volumes, pulls: pulls},
 		workspaces: newWorkspaces(&opts, conn, l),
+		Keeper:     keeper,
 		name:       opts.Engine, log: opts.Log, conn: conn, state: state, boxes: boxes, volumes: volumes, launch: l,
 	}, nil
 }
@@ -140,6 +146,7 @@ func (d *Driver) Info() driver.Info {
 		Boundary: sandbox.BoundaryContainer,
 		Features: driver.Features{
 			Incidents: true, Detach: true, Lease: true, Network: d.launch.network, Workspace: true, Mounts: true, Images: true, EngineImages: true, Ports: true, Interpreter: true,
+			DiskSnapshot: true,
 		},
 	}
 }
@@ -159,17 +166,30 @@ func (d *Driver) Probe(ctx context.Context) error {
 
 // Create implements [driver.Driver].
 func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	return d.make(ctx, spec, "")
+}
+
+// CreateFrom implements [driver.SnapshotKeeper].
+func (d *Driver) CreateFrom(ctx context.Context, spec *driver.Spec, snapshot string) (driver.Box, error) {
+	if !sandbox.ValidID(snapshot) {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no snapshot %q", snapshot)
+	}
+	return d.make(ctx, spec, snapshot)
+}
+
+// make makes a box, with the files of a snapshot unless that is "".
+func (d *Driver) make(ctx context.Context, spec *driver.Spec, snapshot string) (driver.Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	b, err := d.create(ctx, spec)
+	b, err := d.create(ctx, spec, snapshot)
 	if err != nil {
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
 	return b, nil
 }
 
-func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*container.Box, error) {
+func (d *Driver) create(ctx context.Context, spec *driver.Spec, snapshot string) (_ *container.Box, err error) {
 	e, err := d.conn.open(ctx)
 	if err != nil {
 		return nil, err
@@ -177,11 +197,28 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*container.Box,
 	if err := d.launch.check(e, spec); err != nil {
 		return nil, err
 	}
+	var files *snapshots.Files
+	if snapshot != "" {
+		if files, err = d.OpenFiles(ctx, e, snapshot); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, files.Close()) }()
+	}
 	image, err := d.images.image(ctx, e, spec.Image)
+	if err == nil && files != nil {
+		err = files.Manifest.CheckFits(spec, image.id)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return d.launch.create(ctx, e, spec, image)
+	b, err := d.launch.create(ctx, e, spec, image)
+	if err != nil || files == nil {
+		return b, err
+	}
+	if err := b.Restore(ctx, files.Manifest.Disk, files); err != nil {
+		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
+	}
+	return b, nil
 }
 
 // Attach implements [driver.Driver].

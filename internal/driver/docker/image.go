@@ -67,6 +67,9 @@ func (im *images) find(ctx context.Context, e *dockerapi.Engine, order driver.Im
 	case err != nil:
 		return nil, e.Explain(err)
 	}
+	if in.Config != nil && in.Config.Labels[container.LabelSnapshot] != "" {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s has the files of a snapshot, and is not for sandboxes", ref), "name the snapshot instead")
+	}
 	pinned := func(d string) bool { return strings.HasSuffix(d, "@"+digest) }
 	if digest != "" && !slices.ContainsFunc(in.RepoDigests, pinned) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image %s: %s has another under that name, %q", ref, e.Name, in.RepoDigests),
@@ -165,6 +168,9 @@ func (im *images) Images(ctx context.Context) ([]sandbox.Image, error) {
 	}
 	var images []sandbox.Image
 	for _, s := range list.Items {
+		if s.Labels[container.LabelSnapshot] != "" {
+			continue // it has files of a user
+		}
 		i := sandbox.Image{
 			ID: s.ID, Platform: "linux/" + e.Facts.Architecture, SizeBytes: s.Size, Created: time.Unix(s.Created, 0).UTC(),
 			Config: sandbox.ImageConfig{Labels: s.Labels},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -65,7 +66,7 @@ func isLeftover(c *api.Summary, own string, now time.Time) bool {
 	default:
 		return false
 	}
-	return container.IsLeftover(c.Labels, time.Unix(c.Created, 0), own, now)
+	return dockerapi.IsLeftover(c.Labels, time.Unix(c.Created, 0), own, now)
 }
 
 func containerName(c *api.Summary) string {

@@ -2,16 +2,12 @@ package docker
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
-	"strings"
 
-	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -42,7 +38,7 @@ func (im *images) LoadImages(ctx context.Context, from driver.ImageArchive, prog
 		return nil, sandbox.Wrap(e.Explain(err), "load images", "")
 	}
 	defer resp.Close()
-	names, err := loaded(resp)
+	names, err := dockerapi.Loaded(resp)
 	if err != nil {
 		return nil, sandbox.Wrap(e.Explain(err), "load images", "")
 	}
@@ -68,38 +64,4 @@ func (im *images) LoadImages(ctx context.Context, from driver.ImageArchive, prog
 		images = append(images, i)
 	}
 	return images, nil
-}
-
-// loaded returns the names of the loaded images, as the container engine reports
-// them.
-func loaded(r io.Reader) ([]string, error) {
-	const maxReply = 1 << 20
-	dec := json.NewDecoder(io.LimitReader(r, maxReply))
-	var names []string
-	for {
-		var m jsonstream.Message
-		err := dec.Decode(&m)
-		if errors.Is(err, io.EOF) {
-			return names, nil
-		}
-		if err == nil && m.Error != nil {
-			err = m.Error
-		}
-		if err != nil {
-			return nil, err
-		}
-		for line := range strings.Lines(m.Stream) {
-			// Podman reports several names, separated by commas.
-			_, list, ok := strings.Cut(strings.TrimSpace(line), "Loaded image")
-			if !ok {
-				continue
-			}
-			_, list, _ = strings.Cut(list, ":")
-			for name := range strings.SplitSeq(list, ",") {
-				if name = strings.TrimSpace(name); name != "" {
-					names = append(names, name)
-				}
-			}
-		}
-	}
 }

@@ -3,7 +3,6 @@ package docker
 import (
 	"os"
 	"strconv"
-	"strings"
 
 	api "github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
@@ -65,7 +64,7 @@ func orderOf(e *dockerapi.Engine, p *container.Plan, m materials) client.Contain
 	}
 	host.Tmpfs = map[string]string{}
 	for _, s := range p.Scratch {
-		host.Tmpfs[s.Path] = tmpfs(e, s)
+		host.Tmpfs[s.Path] = e.Tmpfs(s)
 	}
 	for _, s := range p.ImageVolumes {
 		host.Mounts = append(host.Mounts, mount.Mount{
@@ -102,21 +101,4 @@ func orderOf(e *dockerapi.Engine, p *container.Plan, m materials) client.Contain
 		},
 		HostConfig: host,
 	}
-}
-
-// tmpfs returns the mount options of a file system in memory.
-func tmpfs(e *dockerapi.Engine, s container.Scratch) string {
-	opts := []string{
-		"rw", "nosuid", "nodev", "exec",
-		"size=" + strconv.FormatInt(s.Bytes, 10),
-		"mode=" + strconv.FormatInt(int64(s.Mode), 8),
-	}
-	if e.Name == dockerapi.Podman {
-		// Without notmpcopyup, Podman copies the image's files there. Podman has no
-		// option to bound the number of names; their memory counts as the box's.
-		opts = append(opts, "notmpcopyup")
-	} else {
-		opts = append(opts, "nr_inodes="+strconv.FormatInt(max(s.Bytes/4096, 256), 10))
-	}
-	return strings.Join(opts, ",")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -22,6 +23,8 @@ type platform struct {
 	e     *dockerapi.Engine
 	conn  *connection
 	state *container.StateDir
+
+	snapshots *snapshots.Keeper
 }
 
 var _ container.Platform = (*platform)(nil)
@@ -74,6 +77,15 @@ func (p *platform) Relay(ctx context.Context, ref string) (net.Conn, error) {
 		return nil, err
 	}
 	return streams, nil
+}
+
+// Snapshot implements [container.Platform].
+func (p *platform) Snapshot(ctx context.Context, rec *container.Record, id string, pack container.Packer) (driver.Snapshot, error) {
+	c, err := p.inspect(ctx, rec.Spec.ID)
+	if err != nil {
+		return driver.Snapshot{}, err
+	}
+	return p.snapshots.Take(ctx, p.e, rec, c, id, pack)
 }
 
 // Remove implements [container.Platform]. The tunnel goes first, because Podman does

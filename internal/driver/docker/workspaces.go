@@ -79,7 +79,7 @@ func (w *workspaces) start(ctx context.Context) (*container.Box, error) {
 }
 
 func (w *workspaces) startOn(ctx context.Context, e *dockerapi.Engine) (*container.Box, error) {
-	id, err := e.ImageFrom(ctx, emptyImage, container.WriteEmptyImage)
+	id, err := e.ImageFrom(ctx, emptyImage, dockerapi.WriteEmptyImage)
 	if err != nil {
 		return nil, err
 	}

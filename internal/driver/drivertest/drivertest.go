@@ -116,6 +116,7 @@ func Run(t *testing.T, h Harness) {
 		{"Pause", testPause},
 		{"Save", testSave},
 		{"Snapshot", testSnapshot},
+		{"DiskSnapshot", testDiskSnapshot},
 		{"Receipt", testReceipt},
 		{"Containers", testContainers},
 		{"Workspace", testWorkspace},

@@ -1,6 +1,10 @@
-package container
+package dockerapi
 
-import "time"
+import (
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/container"
+)
 
 // leftoverAge is the minimum age of a leftover. A younger container that does not
 // run may still be about to start.
@@ -10,7 +14,7 @@ const leftoverAge = 10 * time.Minute
 // leftovers are the containers of any state directory, except the boxes of the
 // state directory with the identity own.
 func IsLeftover(labels map[string]string, made time.Time, own string, now time.Time) bool {
-	if labels[LabelRole] == "" && labels[LabelState] == own {
+	if labels[container.LabelRole] == "" && labels[container.LabelState] == own {
 		return false // the driver lists it
 	}
 	return now.Sub(made) > leftoverAge
