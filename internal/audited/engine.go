@@ -374,6 +374,19 @@ func (e *Engine) TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name
 	return s, err
 }
 
+// TakeDiskSnapshot records [audit.SnapshotTake].
+func (e *Engine) TakeDiskSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (s sandbox.Snapshot, err error) {
+	rec := audit.Record{Action: audit.SnapshotTake, Principal: p, Sandbox: id, Detail: detail{"name": name, "kind": "disk"}}
+	err = e.log.Do(ctx, rec, func(rec *audit.Record) error {
+		s, err = e.Engine.TakeDiskSnapshot(ctx, p, id, name)
+		if err == nil {
+			rec.Detail["snapshot"] = s.ID
+		}
+		return err
+	})
+	return s, err
+}
+
 // RemoveSnapshot records [audit.SnapshotDelete].
 func (e *Engine) RemoveSnapshot(ctx context.Context, p sandbox.Principal, ref string) error {
 	return e.do(ctx, audit.SnapshotDelete, p, "", detail{"snapshot": ref}, func() error { return e.Engine.RemoveSnapshot(ctx, p, ref) })

@@ -35,6 +35,7 @@ type Engine interface {
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
 	TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
+	TakeDiskSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
 	Rollback(ctx context.Context, p sandbox.Principal, id, ref string, endRuns bool) (sandbox.Snapshot, error)
 	Fork(ctx context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 }

@@ -186,3 +186,9 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("another action is %v", err)
 	}
 }
+
+func (e scripted) TakeDiskSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error) {
+	s, err := e.TakeSnapshot(ctx, p, id, name)
+	s.Disk = true
+	return s, err
+}

@@ -18,6 +18,7 @@ const snapshotTime = 10 * time.Minute
 type SnapshotRequest struct {
 	Action string              `json:"action"` // take, rollback or fork
 	Name   string              `json:"name,omitempty"`
+	Disk   bool                `json:"disk,omitempty"` // without memory, for take
 	Ref    string              `json:"ref,omitempty"`
 	End    bool                `json:"end,omitempty"` // the runs of the sandbox, for rollback
 	Fork   sandbox.ForkRequest `json:"fork,omitzero"`
@@ -53,7 +54,11 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	var a SnapshotAnswer
 	switch req.Action {
 	case SnapshotTake:
-		a.Snapshot, err = s.engine.TakeSnapshot(r.Context(), p, id, req.Name)
+		take := s.engine.TakeSnapshot
+		if req.Disk {
+			take = s.engine.TakeDiskSnapshot
+		}
+		a.Snapshot, err = take(r.Context(), p, id, req.Name)
 	case SnapshotRollback:
 		a.Snapshot, err = s.engine.Rollback(r.Context(), p, id, req.Ref, req.End)
 	case SnapshotFork:

@@ -35,6 +35,7 @@ type Engine interface {
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
 	TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
+	TakeDiskSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
 	Snapshot(ctx context.Context, p sandbox.Principal, ref string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, p sandbox.Principal, filter sandbox.SnapshotFilter) ([]sandbox.Snapshot, error)
 	RemoveSnapshot(ctx context.Context, p sandbox.Principal, ref string) error

@@ -47,11 +47,12 @@ func (s *Server) fork(r *http.Request, p sandbox.Principal) (int, any, error) {
 	var in struct {
 		Timeout timeoutField `json:"timeout"`
 		Count   *int         `json:"count"`
+		Memory  *bool        `json:"memory"` // ours, beyond E2B's protocol
 	}
 	if err := readBody(r, &in); err != nil {
 		return 0, nil, err
 	}
-	req := sandbox.ForkRequest{Count: 1, TTL: defaultForkTimeout, CopyWorkspace: true}
+	req := sandbox.ForkRequest{Count: 1, TTL: defaultForkTimeout, CopyWorkspace: true, Disk: in.Memory != nil && !*in.Memory}
 	if in.Count != nil {
 		if req.Count = *in.Count; req.Count < 1 {
 			return 0, nil, sandbox.Errorf(sandbox.Invalid, "count: %d is not between 1 and %d", req.Count, sandbox.MaxForks)
@@ -102,7 +103,8 @@ func snapshotOf(s sandbox.Snapshot) snapshotEntry {
 
 func (s *Server) takeSnapshot(r *http.Request, p sandbox.Principal) (int, any, error) {
 	var in struct {
-		Name string `json:"name"`
+		Name   string `json:"name"`
+		Memory *bool  `json:"memory"` // ours, beyond E2B's protocol
 	}
 	if err := readBody(r, &in); err != nil {
 		return 0, nil, err
@@ -111,7 +113,11 @@ func (s *Server) takeSnapshot(r *http.Request, p sandbox.Principal) (int, any, e
 	if err != nil {
 		return 0, nil, err
 	}
-	snap, err := s.opts.Engine.TakeSnapshot(r.Context(), p, sb.ID, in.Name)
+	take := s.opts.Engine.TakeSnapshot
+	if in.Memory != nil && !*in.Memory {
+		take = s.opts.Engine.TakeDiskSnapshot
+	}
+	snap, err := take(r.Context(), p, sb.ID, in.Name)
 	if err != nil {
 		return 0, nil, s.busy(r, p, err)
 	}

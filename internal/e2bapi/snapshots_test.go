@@ -107,6 +107,9 @@ func TestFork(t *testing.T) {
 		t.Errorf("three forks of two are %+v", three)
 	}
 	want := []sandbox.ForkRequest{{Count: 1, TTL: 15 * time.Second, CopyWorkspace: true}, {Count: 3, TTL: 5 * time.Minute, CopyWorkspace: true}}
+	fork(`{"memory":false}`, "alice", 201)
+	fork(`{"memory":true}`, "alice", 201)
+	want = append(want, sandbox.ForkRequest{Count: 1, TTL: 15 * time.Second, CopyWorkspace: true, Disk: true}, want[0])
 	if diff := cmp.Diff(want, e.snaps.forks); diff != "" {
 		t.Error(diff)
 	}
@@ -175,6 +178,13 @@ func TestSnapshots(t *testing.T) {
 	}
 	ask("POST", "/sandboxes", fmt.Sprintf(`{"templateID":%q}`, sandbox.NewSnapshotID()), 404)
 
+	for _, memory := range []bool{true, false} {
+		got, _ := ask("POST", "/sandboxes/"+sandbox.HostID(id)+"/snapshots", fmt.Sprintf(`{"memory":%t}`, memory), 201)
+		s := decodeJSON[snapshotEntry](t, got)
+		if e.snaps.list[0].ID != s.SnapshotID || e.snaps.list[0].Disk == memory {
+			t.Errorf("memory %t: %+v", memory, e.snaps.list[0])
+		}
+	}
 	ask("DELETE", "/templates/"+ids[0], "", 204)
 	ask("DELETE", "/templates/"+ids[0], "", 404)
 	ask("DELETE", "/templates/python", "", 501) // this server builds no templates
@@ -183,4 +193,12 @@ func TestSnapshots(t *testing.T) {
 	}
 	e.boxes[id].State = sandbox.Hibernated
 	ask("POST", "/sandboxes/"+id+"/snapshots", "{}", 409)
+}
+
+func (e *fakeEngine) TakeDiskSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error) {
+	s, err := e.TakeSnapshot(ctx, p, id, name)
+	if err == nil {
+		s.Disk, e.snaps.list[0].Disk = true, true
+	}
+	return s, err
 }

@@ -396,3 +396,99 @@ func TestSnapshotMetrics(t *testing.T) {
 		}
 	})
 }
+
+// A diskDriver keeps only snapshots without memory.
+type diskDriver struct {
+	savingDriver
+	kept *keptSnapshots
+}
+
+func (d diskDriver) Info() driver.Info {
+	info := d.savingDriver.Info()
+	info.Features.Save, info.Features.DiskSnapshot = false, true
+	return info
+}
+
+type diskBox struct {
+	*worldBox
+	kept *keptSnapshots
+}
+
+func (d diskDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	b, err := d.savingDriver.Create(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return diskBox{b.(*worldBox), d.kept}, nil
+}
+
+func (b diskBox) SnapshotDisk(ctx context.Context, id string) (driver.Snapshot, error) {
+	return snapshotBox(b).Snapshot(ctx, id)
+}
+
+func (d diskDriver) CreateFrom(ctx context.Context, spec *driver.Spec, id string) (driver.Box, error) {
+	b, err := snapshotDriver(d).CreateFrom(ctx, spec, id)
+	if err != nil {
+		return nil, err
+	}
+	return diskBox(b.(snapshotBox)), nil
+}
+
+func (d diskDriver) Snapshots(ctx context.Context) ([]string, error) {
+	return snapshotDriver(d).Snapshots(ctx)
+}
+
+func (d diskDriver) RemoveSnapshot(ctx context.Context, id string) error {
+	return snapshotDriver(d).RemoveSnapshot(ctx, id)
+}
+
+// TestDiskSnapshots uses a driver that keeps no memory: no request that promises memory
+// gets a snapshot without it.
+func TestDiskSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		kept := &keptSnapshots{of: map[string]string{}}
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Driver = diskDriver{savingDriver{worldDriver{w}}, kept} })
+		s := e.mustCreate(t, sandbox.CreateRequest{Name: "job"})
+		if _, err := e.TakeSnapshot(ctx, alice, s.ID, ""); sandbox.KindOf(err) != sandbox.Unsupported || !strings.Contains(sandbox.HintOf(err), "--disk") {
+			t.Errorf("a snapshot with memory: %v, want it refused with a hint", err)
+		}
+		if _, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{}); sandbox.KindOf(err) != sandbox.Unsupported {
+			t.Errorf("a fork with memory: %v, want it refused", err)
+		}
+		if list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{}); err != nil || len(list) != 0 || len(kept.of) != 0 {
+			t.Errorf("after refusals: %+v, %v, %v", list, err, kept.of)
+		}
+		taken, err := e.TakeDiskSnapshot(ctx, alice, s.ID, "installed")
+		if err != nil || !taken.Disk {
+			t.Fatalf("%+v, %v", taken, err)
+		}
+		if got, err := e.Snapshot(ctx, alice, "installed"); err != nil || !got.Disk || got.ID != taken.ID {
+			t.Errorf("the record is %+v, %v", got, err)
+		}
+		made := e.mustCreate(t, sandbox.CreateRequest{Snapshot: taken.ID})
+		if made.Image != s.Image {
+			t.Errorf("a sandbox of it has the image %s, want %s", made.Image, s.Image)
+		}
+		forks, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{Count: 2, Disk: true})
+		if err != nil || len(forks) != 2 || forks[0].Err != nil || forks[1].Err != nil {
+			t.Errorf("forks %+v, %v", forks, err)
+		}
+		run, err := e.Start(ctx, alice, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "1h"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Rollback(ctx, alice, s.ID, taken.ID, true); sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "" {
+			t.Errorf("a rollback: %v, want it refused with a hint", err)
+		}
+		if _, err := e.TakeDiskSnapshot(ctx, alice, s.ID, ""); sandbox.KindOf(err) != sandbox.Conflict {
+			t.Errorf("a snapshot after a rollback that was refused: %v; the run should go on", err)
+		}
+		if _, err := e.StopRun(ctx, alice, run.ID); err != nil {
+			t.Error(err)
+		}
+		if err := e.RemoveSnapshot(ctx, alice, taken.ID); err != nil || len(kept.of) != 0 {
+			t.Errorf("%v, and the driver has %v", err, kept.of)
+		}
+	})
+}

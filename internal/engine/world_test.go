@@ -624,6 +624,9 @@ func openWorld(tb testing.TB, w *world, dir string, change func(*Options)) *Engi
 			if kept, ok := b.(snapshotBox); ok {
 				b = kept.worldBox
 			}
+			if kept, ok := b.(diskBox); ok {
+				b = kept.worldBox
+			}
 			return b.(*worldBox).guest()
 		},
 	}

@@ -44,7 +44,9 @@ type Snapshot struct {
 	Bytes           int64 // on the disk
 	// Build is the build of Glovebox that can read the snapshot, or "" if any can, or
 	// if it is not known.
-	Build   string
+	Build string
+	// Disk means that it has only the files that programs changed, without memory.
+	Disk    bool
 	Created time.Time
 	// Expires is when it is removed at the latest; zero is never.
 	Expires time.Time
@@ -58,6 +60,9 @@ type ForkRequest struct {
 	// CopyWorkspace gives each copy a copy of the sandbox's workspace, instead of an
 	// empty one. It has no effect if the sandbox has none.
 	CopyWorkspace bool
+	// Disk means that the copies have only the files that programs changed, without
+	// memory.
+	Disk bool
 }
 
 // MaxForks bounds the copies that one request can ask for.

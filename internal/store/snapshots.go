@@ -34,6 +34,8 @@ type SnapshotSetup struct {
 	Limits    sandbox.Limits  `json:"limits"`
 	Workspace string          `json:"workspace,omitempty"`
 	Writable  []string        `json:"writable,omitempty"`
+	// Disk is [sandbox.Snapshot].Disk.
+	Disk bool `json:"disk,omitempty"`
 	// Labels are the sandbox's.
 	Labels map[string]string `json:"labels,omitempty"`
 }
@@ -49,7 +51,7 @@ func scanSnapshot(scan scanFunc) (Snapshot, error) {
 	if err == nil {
 		err = json.Unmarshal([]byte(setup), &s.Setup)
 	}
-	s.Created, s.Image, s.Workspace, s.Labels = fromMicros(created), s.Setup.Image, s.Setup.Workspace, s.Setup.Labels
+	s.Created, s.Image, s.Workspace, s.Labels, s.Disk = fromMicros(created), s.Setup.Image, s.Setup.Workspace, s.Setup.Labels, s.Setup.Disk
 	return s, err
 }
 

@@ -35,7 +35,10 @@ func (k Commands) Snapshot() *cobra.Command {
 		Long: `Take, list and remove snapshots of sandboxes. A snapshot is the state of a sandbox at
 one moment: its programs with their memory, and its files outside of a workspace.
 glovebox rollback returns to it, as often as you want. Snapshots are removed after 7
-days.`,
+days.
+
+A snapshot of the disk has only the files, and no sandbox is rolled back to it: its use
+is to make other sandboxes. The drivers docker and podman keep only such snapshots.`,
 	}
 	cmd.AddCommand(k.create(), k.list(), k.remove())
 	return cmd
@@ -68,21 +71,30 @@ func (k Commands) do(ctx context.Context, id string, req control.SnapshotRequest
 
 func (k Commands) create() *cobra.Command {
 	var name string
+	var disk bool
 	cmd := &cobra.Command{
 		Use:   "create [flags] SANDBOX",
 		Short: "Take a snapshot of a sandbox",
 		Long: `Take a snapshot of a sandbox of a running server, and print its ID. The sandbox goes
-on, but its connections to the network end. It must have no runs.`,
-		Example: `  glovebox snapshot create --name before-upgrade sbx_k3v5...`,
-		Args:    exactly(1, "one sandbox"),
+on, but its connections to the network end. It must have no runs. With --disk, the
+snapshot has the files that programs changed, without memory and programs, and no
+connections end.`,
+		Example: `  glovebox snapshot create --name before-upgrade sbx_k3v5...
+  glovebox snapshot create --disk --name installed sbx_k3v5...`,
+		Args: exactly(1, "one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return k.do(cmd.Context(), args[0], control.SnapshotRequest{Action: control.SnapshotTake, Name: name}, func(a control.SnapshotAnswer) {
+			return k.do(cmd.Context(), args[0], control.SnapshotRequest{Action: control.SnapshotTake, Name: name, Disk: disk}, func(a control.SnapshotAnswer) {
 				fmt.Fprintln(k.Out, a.Snapshot.ID)
-				k.Say("%s of %s", sandbox.FormatBytes(a.Snapshot.Bytes), a.Snapshot.Sandbox)
+				what := ""
+				if a.Snapshot.Disk {
+					what = ", files without memory"
+				}
+				k.Say("%s of %s%s", sandbox.FormatBytes(a.Snapshot.Bytes), a.Snapshot.Sandbox, what)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "a `name`, by which the snapshot's owner can use it")
+	cmd.Flags().BoolVar(&disk, "disk", false, "keep only files, without memory and programs")
 	k.AddJSON(cmd)
 	return cmd
 }
@@ -111,10 +123,10 @@ func (k Commands) list() *cobra.Command {
 					return nil
 				}
 				w := tabwriter.NewWriter(k.Out, 0, 0, 2, ' ', 0)
-				fmt.Fprintln(w, "SNAPSHOT\tNAME\tOWNER\tSANDBOX\tPARENT\tSIZE\tSTATE\tCREATED")
+				fmt.Fprintln(w, "SNAPSHOT\tNAME\tOWNER\tSANDBOX\tPARENT\tSIZE\tSTATE\tHAS\tCREATED")
 				for _, s := range list {
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, dash(s.Name), s.Principal, s.Sandbox, dash(s.Parent),
-						sandbox.FormatBytes(s.Bytes), s.State, s.Created.Local().Format(time.DateTime))
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, dash(s.Name), s.Principal, s.Sandbox, dash(s.Parent),
+						sandbox.FormatBytes(s.Bytes), s.State, has(s.Disk), s.Created.Local().Format(time.DateTime))
 				}
 				return w.Flush()
 			})
@@ -122,6 +134,14 @@ func (k Commands) list() *cobra.Command {
 	}
 	k.AddJSON(cmd)
 	return cmd
+}
+
+// has names what a snapshot has.
+func has(disk bool) string {
+	if disk {
+		return "files"
+	}
+	return "memory"
 }
 
 // dash returns a text for a column of a table. Users choose names.
@@ -163,7 +183,8 @@ func (k Commands) Fork() *cobra.Command {
 		Short: "Copy a running sandbox",
 		Long: `Copy a running sandbox of a server: programs, memory and files. Print the ID of each
 copy. The sandbox goes on, but its connections to the network end. It must have no
-runs. If it has a workspace, each copy has a new one: empty, or a copy.`,
+runs. If it has a workspace, each copy has a new one: empty, or a copy. With --disk, a
+copy has the files that programs changed, without memory and programs.`,
 		Example: `  glovebox fork --count 3 --copy-workspace sbx_k3v5...`,
 		Args:    exactly(1, "one sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -181,6 +202,7 @@ runs. If it has a workspace, each copy has a new one: empty, or a copy.`,
 		},
 	}
 	cmd.Flags().IntVar(&req.Count, "count", 1, "the `number` of copies")
+	cmd.Flags().BoolVar(&req.Disk, "disk", false, "copy only files, without memory and programs")
 	cmd.Flags().BoolVar(&req.CopyWorkspace, "copy-workspace", false, "give each copy a copy of the workspace, instead of an empty one")
 	k.AddJSON(cmd)
 	return cmd

@@ -131,9 +131,9 @@ func (f *From) End(ctx context.Context, id string, err error) error {
 const forksAtOnce = 4
 
 // Fork makes copies of a running sandbox, which goes on. Each copy has the sandbox's
-// memory, programs, files, environment, labels and network, and a name, an identifier
-// and an end of its own. An error means that nothing was made. Otherwise each copy, or
-// its error, is in the result.
+// memory and programs, unless the request is for the disk alone. It has the files,
+// environment, labels and network, and a name, an identifier and an end of its own. An
+// error means that nothing was made. Otherwise each copy, or its error, is in the result.
 func (k *Keeper) Fork(ctx context.Context, p sandbox.Principal, id string, req sandbox.ForkRequest) (_ []sandbox.Fork, err error) {
 	const op = "fork sandbox"
 	defer k.measure(metrics.SnapshotForked, time.Now(), &err)
@@ -151,7 +151,7 @@ func (k *Keeper) Fork(ctx context.Context, p sandbox.Principal, id string, req s
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	rec, err := k.take(ctx, p, b, store.Snapshot{})
+	rec, err := k.take(ctx, p, b, store.Snapshot{Snapshot: sandbox.Snapshot{Disk: req.Disk}})
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}

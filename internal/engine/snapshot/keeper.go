@@ -107,6 +107,16 @@ func checkName(name string) error {
 // principal may have no further snapshot, and of kind Unsupported if the driver keeps
 // none, or none of this sandbox.
 func (k *Keeper) TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error) {
+	return k.takeNamed(ctx, p, id, name, false)
+}
+
+// TakeDiskSnapshot is [Keeper.TakeSnapshot] for the files that programs changed, without
+// memory and programs. Connections to the network do not end.
+func (k *Keeper) TakeDiskSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error) {
+	return k.takeNamed(ctx, p, id, name, true)
+}
+
+func (k *Keeper) takeNamed(ctx context.Context, p sandbox.Principal, id, name string, disk bool) (sandbox.Snapshot, error) {
 	const op = "take snapshot"
 	if err := checkName(name); err != nil {
 		return sandbox.Snapshot{}, sandbox.Wrap(err, op, "")
@@ -115,7 +125,7 @@ func (k *Keeper) TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name
 	if err != nil {
 		return sandbox.Snapshot{}, sandbox.Wrap(err, op, "")
 	}
-	rec, err := k.take(ctx, p, b, store.Snapshot{Snapshot: sandbox.Snapshot{Name: name}})
+	rec, err := k.take(ctx, p, b, store.Snapshot{Snapshot: sandbox.Snapshot{Name: name, Disk: disk}})
 	return rec.Snapshot, sandbox.Wrap(err, op, "")
 }
 
@@ -127,6 +137,7 @@ func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec s
 	}
 	rec.Principal, rec.Owner, rec.Driver, rec.Setup = p, k.opts.Owner, k.opts.Name, b.Setup()
 	rec.ID, rec.State, rec.Sandbox, rec.Created = sandbox.NewSnapshotID(), sandbox.SnapshotMaking, b.ID(), k.opts.Now()
+	rec.Setup.Disk = rec.Disk
 	rec.Reserved = rec.Setup.Limits.MemoryBytes + rec.Setup.Limits.DiskBytes
 	rec.Image, rec.Workspace, rec.Labels = rec.Setup.Image, rec.Setup.Workspace, rec.Setup.Labels
 	limits := k.opts.Limits
@@ -135,7 +146,11 @@ func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec s
 	}
 	var taken driver.Snapshot
 	err = b.Still(ctx, func(ctx context.Context, box driver.Box) (err error) {
-		taken, err = driver.TakeSnapshot(ctx, box, sandbox.DriverSnapshot(rec.ID))
+		take := driver.TakeSnapshot
+		if rec.Disk {
+			take = driver.TakeDiskSnapshot
+		}
+		taken, err = take(ctx, box, sandbox.DriverSnapshot(rec.ID))
 		return err
 	})
 	if err == nil {
@@ -264,6 +279,9 @@ func (k *Keeper) Rollback(ctx context.Context, p sandbox.Principal, id, ref stri
 	r, err := k.usable(ctx, p, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, sandbox.Wrap(err, op, "")
+	}
+	if r.Disk {
+		return sandbox.Snapshot{}, sandbox.Wrap(driver.NoRollback(), op, "")
 	}
 	if had, has := r.Setup.Workspace != "", b.Setup().Workspace != ""; had != has {
 		err := sandbox.Errorf(sandbox.Invalid, "snapshot: %s is of a sandbox that differs from this one in having a workspace", r.ID)

@@ -160,6 +160,9 @@ func text(list []sandbox.Snapshot) string {
 		if s.State != sandbox.SnapshotKept {
 			b.WriteString(", " + string(s.State))
 		}
+		if s.Disk {
+			b.WriteString(", files without memory")
+		}
 		b.WriteByte('\n')
 	}
 	return strings.TrimSuffix(b.String(), "\n")
