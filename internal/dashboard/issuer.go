@@ -170,11 +170,9 @@ func (s *Server) fromIssuer(w http.ResponseWriter, r *http.Request) {
 
 // flowOf returns the flow of a request's cookie, which is then no longer valid.
 func (s *Server) flowOf(r *http.Request) (flow, bool) {
-	for _, name := range []string{secureFlowCookie, flowCookie} {
-		for _, c := range r.CookiesNamed(name) {
-			if f, ok := s.flows.take(c.Value); ok {
-				return f, true
-			}
+	for _, c := range r.CookiesNamed(s.flowCookie(r, "", 0).Name) {
+		if f, ok := s.flows.take(c.Value); ok {
+			return f, true
 		}
 	}
 	return flow{}, false

@@ -81,22 +81,22 @@ func (s *Server) checkOrigin(r *http.Request) error {
 
 // session returns the session of a request, or nil.
 func (s *Server) session(r *http.Request) (*session, error) {
-	for _, name := range []string{cookieName, secureCookieName} {
-		for _, c := range r.CookiesNamed(name) {
-			sess, ok := s.sessions.find(c.Value, isLocal(r))
-			if !ok {
-				continue
-			}
-			gone, err := s.opts.Auth.Gone(r.Context(), sess.id)
-			if err != nil {
-				return nil, err
-			}
-			if gone {
-				s.sessions.end(sess)
-				continue
-			}
-			return sess, nil
+	// The other name does not count: a page below the preview domain could set the plain
+	// cookie for the whole domain, but not the one with the prefix __Host-.
+	for _, c := range r.CookiesNamed(s.cookie(r, "", 0).Name) {
+		sess, ok := s.sessions.find(c.Value, isLocal(r))
+		if !ok {
+			continue
 		}
+		gone, err := s.opts.Auth.Gone(r.Context(), sess.id)
+		if err != nil {
+			return nil, err
+		}
+		if gone {
+			s.sessions.end(sess)
+			continue
+		}
+		return sess, nil
 	}
 	return nil, nil
 }

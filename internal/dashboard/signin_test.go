@@ -64,6 +64,14 @@ func TestSecureCookie(t *testing.T) {
 	if res, _ := w.get(Path); res.StatusCode != 200 {
 		t.Errorf("signed in: %d", res.StatusCode)
 	}
+	// A page of a sandbox below the same domain can set the cookie with the plain name.
+	r := w.request("GET", Path, nil)
+	r.Header.Set("Cookie", cookieName+"="+res.Cookies()[0].Value)
+	rec := httptest.NewRecorder()
+	w.server.Authenticate(w.server).ServeHTTP(rec, r)
+	if rec.Code == 200 {
+		t.Error("a session by the plain cookie counts")
+	}
 }
 
 // TestForeignPages has pages of other origins use the session of a browser.

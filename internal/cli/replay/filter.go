@@ -17,7 +17,7 @@ const drawing = "@ABCDEFGHIJKLMPSTXZ`abdefgmrsu"
 
 // modes are those that a sequence may set or reset, by number: keys and colours of a
 // terminal stay as they are. A mode with a mark is private.
-var modes = map[string]bool{"4": true, "20": true, "?5": true, "?6": true, "?7": true, "?25": true, "?47": true, "?1047": true, "?1048": true, "?1049": true, "?2026": true}
+var modes = map[string]bool{"4": true, "?5": true, "?6": true, "?7": true, "?25": true, "?47": true, "?1047": true, "?1048": true, "?1049": true, "?2026": true}
 
 // Escapes with one character that draw, and those that choose a character set.
 const (

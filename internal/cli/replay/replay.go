@@ -157,7 +157,7 @@ func eventOf(line []byte) (event, bool) {
 
 // usual gives a terminal its usual state again: the main screen, all modes and margins,
 // no attributes, and a cursor.
-const usual = "\x1b[?1049l\x1b[!p\x1b[0m\x1b[?25h"
+const usual = "\x1b[?1049l\x1b[!p\x1b[?5l\x1b[?2026l\x1b[?6l\x1b[?7h\x1b[4l\x1b[r\x1b[0m\x1b[?25h"
 
 // A player writes outputs to a terminal.
 type player struct {

@@ -199,7 +199,7 @@ func (t *Tracker) diff(r *http.Request, in *guestapi.DiffRequest) (*guestapi.Dif
 		}
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes are known of %s only; another directory is added by the first command with it as its cwd", strings.Join(known, ", "))
 	case r.left:
-		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes of %s are not known, because it has more than %d files that no .gitignore names", r.dir, maxBeside)
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "path: changes of %s are not known, because it has more than %d files and directories that no .gitignore names, or takes too long to look at", r.dir, maxBeside)
 	}
 	var from *mark
 	if in.Since != "" {

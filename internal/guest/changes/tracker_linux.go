@@ -33,9 +33,13 @@ const (
 	// maxSlow is after how many looks in turn that took too long runs go without.
 	maxSlow = 2
 	// maxWatched is how many directories are looked at besides the working directory
-	// and the home, and maxBeside how many files each may have.
+	// and the home. Each may have maxBeside entries, and take a look of lookBeside: an
+	// image may have anything there, and its look delays runs.
 	maxWatched = 8
-	maxBeside  = 10_000
+	maxBeside  = 5_000
+	lookBeside = time.Second
+	// maxName is the longest name of a file that is looked at, as a path of the kernel.
+	maxName = unix.PathMax
 	// tick is more than the resolution of the kernel's clock for files. A file can
 	// change within it after a look and have the same state.
 	tick = 20 * time.Millisecond
@@ -203,22 +207,27 @@ func (t *Tracker) findHome() {
 func (t *Tracker) Watch(dir string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.accounts == nil || !path.IsAbs(dir) || t.root(dir) != nil {
+	known := func() bool { r := t.root(dir); return r != nil && (!r.left || r.dir == dir) }
+	if t.accounts == nil || !path.IsAbs(dir) || known() {
 		return
 	}
 	t.findHome()
 	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil || dir == "/" || t.root(dir) != nil || len(t.roots) >= 2+maxWatched {
+	if err != nil || dir == "/" || known() || len(t.roots) >= 2+maxWatched {
 		return
 	}
 	t.roots = append(t.roots, root{dir: dir, beside: true})
-	t.lookAtRun(context.Background())
+	r := &t.roots[len(t.roots)-1]
+	read := int64(maxRead)
+	t.walk(context.Background(), r, true, &read, time.Now().Add(runRead))
+	r.seen = true
 }
 
-// Errors that end a walk: there are too many files, in all roots or in this one.
+// Errors that end a walk: there are too many files in all, or entries beside the working
+// directory.
 var (
 	errMany   = errors.New("more files than are tracked")
-	errBeside = errors.New("more files than are tracked beside the working directory")
+	errBeside = errors.New("more entries than are looked at")
 )
 
 // look finds what changed since the last look. It reads at most that many bytes, and
@@ -235,7 +244,12 @@ func (t *Tracker) look(ctx context.Context, read int64, until time.Time) {
 		if t.roots[i].left {
 			continue
 		}
-		cut := t.walk(ctx, i, first, &read, until)
+		r := &t.roots[i]
+		cut := t.walk(ctx, r, first, &read, until)
+		if t.many && !r.beside && t.leaveBeside() {
+			t.many = false
+			cut = t.walk(ctx, r, first, &read, until)
+		}
 		if t.cut == (sandbox.Cut{}) {
 			t.cut = cut
 		}
@@ -269,9 +283,14 @@ func (t *Tracker) look(ctx context.Context, read int64, until time.Time) {
 }
 
 // walk looks at the files of a root, except those of another root below it.
-func (t *Tracker) walk(ctx context.Context, i int, first bool, read *int64, until time.Time) sandbox.Cut {
-	r := &t.roots[i]
+// One beside the others is left alone if that is not possible in its bounds.
+func (t *Tracker) walk(ctx context.Context, r *root, first bool, read *int64, until time.Time) sandbox.Cut {
 	first = first || !r.seen
+	if r.beside {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lookBeside)
+		defer cancel()
+	}
 	last, found := "", 0
 	w := &search.Walk{Root: r.dir, Gitignore: true}
 	cut, err := w.Run(ctx, func(e search.Entry) error {
@@ -279,11 +298,11 @@ func (t *Tracker) walk(ctx context.Context, i int, first bool, read *int64, unti
 		if e.Rel == packages || t.isRoot(name) {
 			return fs.SkipDir
 		}
-		if e.Kind != search.KindFile && e.Kind != search.KindLink {
-			return nil
-		}
 		if found++; r.beside && found > maxBeside {
 			return errBeside
+		}
+		if e.Kind != search.KindFile && e.Kind != search.KindLink || len(name) > maxName {
+			return nil
 		}
 		old := t.current[name]
 		if old == nil && len(t.current) >= sandbox.MaxTracked {
@@ -298,12 +317,12 @@ func (t *Tracker) walk(ctx context.Context, i int, first bool, read *int64, unti
 		return nil
 	})
 	switch {
+	case r.beside && (err == errMany || err == errBeside || cut.Incomplete):
+		t.leave(r)
+		return sandbox.Cut{}
 	case err == errMany:
 		t.many = true
 		return sandbox.Cut{Incomplete: true, Reason: "there are more than 50,000 files", At: strings.ToValidUTF8(last, "\uFFFD")}
-	case err == errBeside:
-		t.leave(r)
-		return sandbox.Cut{}
 	}
 	return cut
 }
@@ -423,6 +442,18 @@ func (t *Tracker) rootDir(name string) string {
 // isRoot reports whether a directory is a root.
 func (t *Tracker) isRoot(dir string) bool {
 	return slices.ContainsFunc(t.roots, func(r root) bool { return r.dir == dir })
+}
+
+// leaveBeside makes room for the working directory and the home. It reports whether
+// there was a directory to leave.
+func (t *Tracker) leaveBeside() (left bool) {
+	for i := range t.roots {
+		if r := &t.roots[i]; r.beside && !r.left {
+			t.leave(r)
+			left = true
+		}
+	}
+	return left
 }
 
 // leave forgets the files of a root.

@@ -245,6 +245,23 @@ func TestBeside(t *testing.T) {
 		t.Errorf("differences of a directory that is too large: status %d", status)
 	}
 
+	// A repository in it is looked at nevertheless.
+	w.write("large/repo/a", "a")
+	w.runIn("5a", at("large/repo"), func() {})
+	w.write("large/repo/a", "a")
+	if got, want := names(w.runIn("5b", at("large/repo"), func() { w.write("large/repo/a", "2") })), "~"+at("large/repo/a"); got != want {
+		t.Errorf("a run in a directory of it: %s, want %s", got, want)
+	}
+	// Directories count, too.
+	for i := range maxBeside + 1 {
+		if err := os.MkdirAll(at(fmt.Sprintf("deep/%d", i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := names(w.runIn("5c", at("deep"), func() { w.write("deep/new", "x"); w.write("data/z", "z") })); got != "+z" {
+		t.Errorf("a run in a directory with too many directories: %s", got)
+	}
+
 	// One that grows too large is forgotten, and is not told as removed.
 	w.write("grows/1", "1")
 	w.runIn("7", at("grows"), func() { w.write("grows/2", "2") })
