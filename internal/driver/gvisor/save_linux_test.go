@@ -32,7 +32,7 @@ func counting(t *testing.T, d driver.Driver, spec *driver.Spec) (*drivertest.Box
 // countIn is counting in a box.
 func countIn(t *testing.T, b *drivertest.Box) func() int {
 	t.Helper()
-	b.MustSh(t, "setsid sh -c 'n=1; echo 1 > /tmp/n; while :; do n=$((n+1)); echo $n > /tmp/n.new; mv /tmp/n.new /tmp/n; sleep 0.02; done' >/dev/null 2>&1 </dev/null & while [ ! -s /tmp/n ]; do sleep 0.01; done")
+	b.MustSh(t, "setsid sh -c 'n=1; echo 1 > /tmp/n; while :; do n=$((n+1)); echo $n > /tmp/n.new && mv /tmp/n.new /tmp/n; sleep 0.02; done' >/dev/null 2>&1 </dev/null & while [ ! -s /tmp/n ]; do sleep 0.01; done")
 	return func() int {
 		t.Helper()
 		n, err := strconv.Atoi(strings.TrimSpace(b.MustSh(t, "cat /tmp/n")))
@@ -302,7 +302,7 @@ func TestSaveFullDisk(t *testing.T) {
 		t.Skip("only root can mount a small disk")
 	}
 	dir := t.TempDir()
-	if err := unix.Mount("small", dir, "tmpfs", 0, "size=192m,mode=700"); err != nil {
+	if err := unix.Mount("small", dir, "tmpfs", 0, "size=384m,mode=700"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -322,20 +322,32 @@ func TestSaveFullDisk(t *testing.T) {
 	b.MustSh(t, "head -c 8000000 /dev/urandom > /tmp/big; sha256sum /tmp/big > /tmp/sum")
 	filler := filepath.Join(dir, "filler")
 	refused, saved := 0, 0
-	for room := int64(0); room < 96<<20; room += 6<<20 + 4096 {
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			t.Fatal(err)
-		}
+	// fill leaves room for some bytes. The box may write meanwhile.
+	fill := func(room int64) (err error) {
 		f, err := os.Create(filler)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		if err := errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, max(4096, int64(st.Bavail)*st.Bsize-room)), f.Close()); err != nil {
+		defer f.Close()
+		for range 100 {
+			var st unix.Statfs_t
+			if err := unix.Statfs(dir, &st); err != nil {
+				return err
+			}
+			err = unix.Fallocate(int(f.Fd()), 0, 0, max(4096, int64(st.Bavail)*st.Bsize-room))
+			if err != unix.ENOSPC {
+				return err
+			}
+		}
+		return err
+	}
+	// The last has room for the program of the tests, too, which is kept with a state.
+	for room := int64(0); room < 256<<20; room += 16<<20 + 4096 {
+		if err := fill(room); err != nil {
 			t.Fatal(err)
 		}
 		before := count()
-		_, err = driver.Save(t.Context(), b.Box)
+		_, err := driver.Save(t.Context(), b.Box)
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
