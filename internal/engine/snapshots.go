@@ -115,9 +115,14 @@ func (b *liveSandbox) prepareUndo(ctx context.Context, req *sandbox.RunRequest) 
 	return id, sandbox.Wrap(err, "rollback_on_failure", "")
 }
 
-// Undo gives the sandbox the state of a run's snapshot, if roll, and removes that.
-func (b *liveSandbox) Undo(ctx context.Context, id string, roll bool) error {
-	return snapshot.Undo(ctx, b.e.Keeper, usedSandbox{b, 1, undoTime}, id, roll)
+// Undo gives the sandbox the state of a run's snapshot.
+func (b *liveSandbox) Undo(ctx context.Context, id string) error {
+	return snapshot.Undo(ctx, b.e.Keeper, usedSandbox{b, 1, undoTime}, id)
+}
+
+// Forget removes a run's snapshot.
+func (b *liveSandbox) Forget(ctx context.Context, id string) error {
+	return snapshot.Forget(ctx, b.e.Keeper, id)
 }
 
 // Setup implements [snapshot.Sandbox].

@@ -114,7 +114,7 @@ func (b *liveSandbox) startRun(ctx context.Context, req sandbox.RunRequest, prog
 	if err := b.addRun(r); err != nil {
 		r.Refuse()
 		if undo != "" {
-			err = errors.Join(err, b.Undo(context.WithoutCancel(ctx), undo, false))
+			err = errors.Join(err, b.Forget(context.WithoutCancel(ctx), undo))
 		}
 		release()
 		return sandbox.Run{}, err

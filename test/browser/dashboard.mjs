@@ -254,7 +254,10 @@ await step('a terminal with an editor, a resize and a recording', async () => {
   await check(page, 'a terminal');
   await page.keyboard.type('vi notes.txt\n');
   await shows('[New');
-  await page.waitForTimeout(500); // the editor asks the terminal what it can
+  // The editor asks the terminal what it can, and takes an answer that comes later for
+  // input. It has read the answers when it answers itself.
+  await page.keyboard.type(':set list?\n');
+  await shows('nolist');
   await page.keyboard.type('iwritten in the editor');
   await page.setViewportSize({ width: 700, height: 700 });
   await shows('written in the editor');

@@ -93,6 +93,7 @@ func (r *Run) finish(end *guestapi.End) {
 		r.rec.Verdict = verdict.Unkept("result", err)
 		r.mu.Unlock()
 	}
+	r.forgetUndo(ctx)
 	r.in.Life.Ended(r)
 	stops := r.in.stops()
 	r.set.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)

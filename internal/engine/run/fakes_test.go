@@ -111,8 +111,9 @@ func (f *fakeLife) Explain(_ context.Context, err error) error { return err }
 func (f *fakeLife) Incidents(context.Context) (driver.Incidents, bool) {
 	return driver.Incidents{}, false
 }
-func (f *fakeLife) Undo(context.Context, string, bool) error { return nil }
-func (f *fakeLife) Policy() sandbox.Network                  { return sandbox.NetworkNone }
+func (f *fakeLife) Undo(context.Context, string) error   { return nil }
+func (f *fakeLife) Forget(context.Context, string) error { return nil }
+func (f *fakeLife) Policy() sandbox.Network              { return sandbox.NetworkNone }
 
 func (f *fakeLife) MaxPolicy() sandbox.Network { return sandbox.NetworkNone }
 

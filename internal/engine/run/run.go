@@ -153,6 +153,7 @@ func (r *Run) discard() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.set.ctx), cleanupTimeout)
 	defer cancel()
 	defer r.drop()
+	defer r.forgetUndo(ctx)
 	defer r.undo(ctx, true) // its start may have replaced a context
 	if !r.in.stops() {
 		// The start may have reached the guest even though no answer arrived.

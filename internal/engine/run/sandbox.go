@@ -37,10 +37,11 @@ type Life interface {
 	// up after it.
 	Dead(ctx context.Context) bool
 	Lost()
-	// Undo gives the sandbox the state of a snapshot, if roll, and removes the snapshot.
-	// The caller is the sandbox's only run, and every other use waits. The error is
-	// that of the rollback.
-	Undo(ctx context.Context, snapshot string, roll bool) error
+	// Undo gives the sandbox the state of a run's snapshot. The caller is the sandbox's
+	// only run, and every other use waits. Forget removes the snapshot, when the run is
+	// recorded: a process that takes the run over before needs it.
+	Undo(ctx context.Context, snapshot string) error
+	Forget(ctx context.Context, snapshot string) error
 	// GiveUp begins to stop the sandbox.
 	GiveUp(why verdict.Reason)
 	// Explain turns the error of an unreachable guest into the reason why the

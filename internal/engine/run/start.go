@@ -64,7 +64,7 @@ func (r *Run) Start(ctx context.Context, o Order) (sandbox.Run, error) {
 	// end.
 	err := trace.Do(context.WithoutCancel(ctx), "record run", func(ctx context.Context) error { return r.set.opts.Records.InsertRun(ctx, r.rec) })
 	if err != nil {
-		r.undo(ctx, false)
+		r.forgetUndo(ctx)
 		r.drop()
 		return sandbox.Run{}, err
 	}
@@ -72,7 +72,7 @@ func (r *Run) Start(ctx context.Context, o Order) (sandbox.Run, error) {
 		r.workspace, err = r.in.Mount.Begin(ctx, r)
 	}
 	if err != nil {
-		r.undo(ctx, false)
+		r.forgetUndo(ctx)
 		r.drop()
 		return sandbox.Run{}, errors.Join(err, r.set.opts.Records.DeleteRun(context.WithoutCancel(ctx), r.rec.ID))
 	}
