@@ -103,6 +103,7 @@ func Run(t *testing.T, h Harness) {
 		{"Tree", testTree},
 		{"File", testFile},
 		{"Edit", testEdit},
+		{"Changes", testChanges},
 		{"Name", testName},
 		{"Watch", testWatch},
 		{"Context", testContext},
