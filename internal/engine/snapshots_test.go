@@ -322,8 +322,21 @@ func TestSnapshotSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept.of[sandbox.DriverSnapshot(dead.ID)] = "incomplete"
+		// Of two that this engine makes, one is too old to be complete ever.
+		var making []string
+		for _, age := range []time.Duration{0, time.Hour} {
+			r := store.Snapshot{Principal: "bob", Owner: e.owner.ID(), Driver: e.name}
+			r.ID, r.State, r.Created = sandbox.NewSnapshotID(), sandbox.SnapshotMaking, e.now().Add(-age)
+			if err := e.store.AddSnapshot(ctx, &r, 100, 1<<30); err != nil {
+				t.Fatal(err)
+			}
+			making = append(making, r.ID)
+		}
 		time.Sleep(time.Second)
 		e.mustSweep(t)
+		if recs, err := e.store.Snapshots(ctx, "bob"); err != nil || len(recs) != 1 || recs[0].ID != making[0] {
+			t.Errorf("those that are being made: %+v, %v; want %s", recs, err, making[0])
+		}
 		list, err := e.Snapshots(ctx, alice, sandbox.SnapshotFilter{})
 		if err != nil || len(list) != 2 || list[0].State != sandbox.SnapshotLost || list[1].ID != good.ID {
 			t.Errorf("after a sweep %+v, %v", list, err)

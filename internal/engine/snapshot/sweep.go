@@ -37,10 +37,12 @@ func (k *Keeper) Sweep(ctx context.Context) error {
 		known[state] = true
 		if r.State == sandbox.SnapshotMaking {
 			alive, err := k.opts.Records.OwnerAlive(r.Owner)
-			if err != nil || alive {
+			if err != nil || alive && now.Sub(r.Created) < 2*takeTime {
 				errs = append(errs, err)
 				continue
 			}
+			// Its owner has ended, or could not remove it after a failure: it counts in
+			// the quota until then.
 			k.opts.Log.Warn("removed a snapshot that was never completed", "snapshot", r.ID, "sandbox", r.Sandbox)
 			errs = append(errs, k.remove(ctx, r))
 			continue
