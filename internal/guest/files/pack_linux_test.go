@@ -48,13 +48,13 @@ func TestPackRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(`touch -d @1000000000 tree`)
+	do(`touch -d @1000000000 . tree`)
 	want := do(list)
 	do(`rm -r tree/a tree/sym; echo file > tree/a; mkdir -p tree/sym/dir gone/deep; echo 2 > tree/link; echo 2 > single; rm tree/fifo; chmod 777 alone; mkdir tree/.wh.x2`)
 	if err := h.Restore(t.Context(), bytes.NewReader(archive)); err != nil {
 		t.Fatal(err)
 	}
-	do(`rmdir tree/.wh.x2; touch -d @1000000000 tree`) // what was not there stays
+	do(`rmdir tree/.wh.x2; touch -d @1000000000 . tree`) // what was not there stays
 	if d := cmp.Diff(want, do(list)); d != "" {
 		t.Errorf("files, -want +got:\n%s", d)
 	}
