@@ -130,12 +130,19 @@ func NoSpace(err error) error {
 }
 
 // Wrap returns err with the operation op and the identifier id of its object. It
-// keeps the kind and the hint. It returns nil for a nil err.
+// keeps the kind and the hint. It returns nil for a nil err. The text of an err that
+// is about the same operation, such as one of the guest, names it once.
 func Wrap(err error, op, id string) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Kind: KindOf(err), Op: op, ID: id, Err: err}
+	kind := KindOf(err)
+	if of, ok := err.(*Error); ok && of.Op == op && of.ID == "" && of.Err != nil {
+		again := *of
+		again.Op = ""
+		err = &again
+	}
+	return &Error{Kind: kind, Op: op, ID: id, Err: err}
 }
 
 // KindOf returns the kind of err, Internal for an error of no kind, and "" for
