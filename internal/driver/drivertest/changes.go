@@ -2,10 +2,9 @@ package drivertest
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -53,8 +52,8 @@ func changeFiles(t *testing.T, s *suite, b *Box, dir string) {
 		{Path: "old", Size: 14, Change: sandbox.FileModified, SHA256: "b6285c57e8797db5d4c51c80d6f11938afda9b11c6a003549709189e9b4b92a2"},
 		{Path: "gone", Change: sandbox.FileRemoved},
 	}}
-	if diff := cmp.Diff(want, got.Changes); diff != "" || !got.Known {
-		t.Errorf("known: %v; changes (-want +got):\n%s", got.Known, diff)
+	if !got.Known || !reflect.DeepEqual(got.Changes, want) {
+		t.Errorf("known: %v; changes:\n%+v, want\n%+v", got.Known, got.Changes, want)
 	}
 
 	b.MustRun(t, Cmd{Shell: "echo four >> old", Dir: dir, Tag: second})
