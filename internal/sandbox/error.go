@@ -137,7 +137,7 @@ func Wrap(err error, op, id string) error {
 		return nil
 	}
 	kind := KindOf(err)
-	if of, ok := err.(*Error); ok && of.Op == op && of.ID == "" && of.Err != nil {
+	if of, ok := err.(*Error); ok && of.Op == op && of.ID == "" && of.Err != nil { //nolint:errorlint // only the outermost error is of the same operation
 		again := *of
 		again.Op = ""
 		err = &again
