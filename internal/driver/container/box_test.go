@@ -42,6 +42,20 @@ func newDeadBox(t *testing.T, p Platform) (*Boxes, *Box) {
 	return boxes, boxes.Add(p, &Record{Spec: driver.Spec{ID: sandbox.NewID(), Network: sandbox.NetworkNone}})
 }
 
+// TestSnapshotWithSecrets: a copy of a box with secrets would be without them.
+func TestSnapshotWithSecrets(t *testing.T) {
+	boxes := NewBoxes(NewStateDir(t.TempDir(), "docker"), "")
+	for what, secret := range map[string]sandbox.Secret{
+		"a secret":      {Name: "API_KEY", Hosts: "api.example:443"},
+		"a header rule": {Hosts: "api.example:443", Headers: []string{"X-Key"}, Always: true},
+	} {
+		b := boxes.Add(&deadPlatform{}, &Record{Spec: driver.Spec{ID: sandbox.NewID(), Network: sandbox.NetworkNone, Secrets: []sandbox.Secret{secret}}})
+		if _, err := b.SnapshotDisk(t.Context(), sandbox.NewID()); sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "" {
+			t.Errorf("a snapshot of a box with %s: %v, want unsupported with a hint", what, err)
+		}
+	}
+}
+
 func TestDeadBox(t *testing.T) {
 	p := &deadPlatform{}
 	boxes, b := newDeadBox(t, p)

@@ -18,6 +18,11 @@ func (b *Box) SnapshotDisk(ctx context.Context, id string) (driver.Snapshot, err
 	if !sandbox.ValidID(id) {
 		return driver.Snapshot{}, sandbox.Wrap(sandbox.Errorf(sandbox.Invalid, "%q is not the identifier of a snapshot", id), op, b.Ref())
 	}
+	if len(b.rec.Spec.Secrets) > 0 {
+		err := sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a sandbox with secrets or header rules has no snapshots: their values are stored nowhere, so a copy would be without them"),
+			"copy the files out")
+		return driver.Snapshot{}, sandbox.Wrap(err, op, b.Ref())
+	}
 	s, err := b.platform.Snapshot(ctx, b.rec, id, b.guest.Pack)
 	if k := sandbox.KindOf(err); err != nil && (k == sandbox.Unavailable || k == sandbox.Conflict) {
 		err = b.orGone(ctx, err)

@@ -189,7 +189,7 @@ func (d *Driver) make(ctx context.Context, spec *driver.Spec, snapshot string) (
 	return b, nil
 }
 
-func (d *Driver) create(ctx context.Context, spec *driver.Spec, snapshot string) (_ *container.Box, err error) {
+func (d *Driver) create(ctx context.Context, spec *driver.Spec, snapshot string) (*container.Box, error) {
 	e, err := d.conn.open(ctx)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,12 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec, snapshot string)
 		if files, err = d.OpenFiles(ctx, e, snapshot); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, files.Close()) }()
+		defer func() {
+			// The box is no less whole, and an error here would leave it without an owner.
+			if err := files.Close(); err != nil {
+				d.log.Warn("remove the container that had the files of a snapshot", "snapshot", snapshot, "error", err)
+			}
+		}()
 	}
 	image, err := d.images.image(ctx, e, spec.Image)
 	if err == nil && files != nil {
