@@ -22,7 +22,6 @@ import (
 // machine can then make links to them.
 func (s *System) dashboard(base string) *dashboard.Server {
 	c := s.opts.Config.Server
-	_, noSnapshots := driver.Snapshots(s.driver)
 	var issuer string
 	if c.OIDC.Client.ID != "" {
 		issuer = c.OIDC.Issuer
@@ -33,7 +32,7 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
 		Languages: languages(), Accounts: members{s.store}, Audit: s.auditLog(),
 		Ports: s.ports, ShellTime: s.opts.Config.Run.Longest(), MaxLimits: s.opts.Config.Sandbox.Maximum.Limits(), Doctor: s.examine,
-		NoSnapshots: noSnapshots,
+		NoSnapshots: driver.NoMemory(s.driver),
 		Secure:      strings.HasPrefix(base, "https://"),
 	})
 	if s.control != nil {

@@ -72,10 +72,26 @@ type SnapshotKeeper interface {
 
 func noSnapshots(b Box) error {
 	if _, disk := as[DiskSnapshotter](b); disk {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "this driver keeps no memory of programs, only files"),
-			"say that files are enough: glovebox snapshot create --disk, glovebox fork --disk, or \"memory\": false in E2B's API")
+		return filesOnly()
 	}
 	return keepsNone()
+}
+
+func filesOnly() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "this driver keeps no memory of programs, only files"),
+		"say that files are enough: glovebox snapshot create --disk, glovebox fork --disk, or \"memory\": false in E2B's API")
+}
+
+// NoMemory returns nil if d keeps snapshots with memory, and otherwise the error, of kind
+// [sandbox.Unsupported], of each request for one.
+func NoMemory(d Driver) error {
+	if _, err := Snapshots(d); err != nil {
+		return err
+	}
+	if !d.Info().Features.Snapshot {
+		return filesOnly()
+	}
+	return nil
 }
 
 func keepsNone() error {
