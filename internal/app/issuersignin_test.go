@@ -140,7 +140,7 @@ func TestSignInAtIssuer(t *testing.T) {
 	}
 	ada := sandbox.Principal("oidc:" + o.url + "#ada")
 	if _, body := v.get("/ui/usage"); !strings.Contains(body, string(ada)) {
-		t.Errorf("the person is somebody else:\n%s", body)
+		t.Errorf("the person is another one:\n%s", body)
 	}
 	members, err := s.store.Groups(t.Context())
 	if err != nil || len(members) != 1 || len(members[0].Members) != 1 || members[0].Members[0] != ada {
@@ -159,8 +159,7 @@ func TestSignInAtIssuer(t *testing.T) {
 	}
 }
 
-// TestSignInAtIssuerRefused has answers of the issuer, and of others in its name, that
-// sign nobody in.
+// TestSignInAtIssuerRefused has answers of the issuer, and forged ones, that are refused.
 func TestSignInAtIssuerRefused(t *testing.T) {
 	o := startIssuer(t)
 	stranger, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -179,7 +178,7 @@ func TestSignInAtIssuerRefused(t *testing.T) {
 	}{
 		"another state": {func(v *visitor, asked url.Values) string {
 			code := o.agree(v.T, asked, nil, nil)
-			asked.Set("state", "of-somebody-else")
+			asked.Set("state", "of-another-flow")
 			return back(asked, code)
 		}, 401, "not begun in this browser"},
 		"another browser": {func(v *visitor, asked url.Values) string {
@@ -191,19 +190,19 @@ func TestSignInAtIssuerRefused(t *testing.T) {
 			v.Jar = jar
 			return path
 		}, 401, "not begun in this browser"},
-		"another nonce":         {agreed(map[string]any{"nonce": "other"}, nil), 401, "its nonce differs"},
-		"no nonce":              {agreed(map[string]any{"nonce": nil}, nil), 401, "its nonce differs"},
-		"another audience":      {agreed(map[string]any{"aud": "box"}, nil), 401, "audience"},
-		"another party":         {agreed(map[string]any{"azp": "other"}, nil), 401, "another client"},
-		"two audiences":         {agreed(map[string]any{"aud": []string{"pages", "other"}}, nil), 401, "another client"},
-		"expired":               {agreed(map[string]any{"exp": time.Now().Add(-time.Second).Unix()}, nil), 401, "expired"},
-		"another issuer":        {agreed(map[string]any{"iss": "https://evil.example"}, nil), 401, "issued by"},
-		"another access token":  {agreed(map[string]any{"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"}, nil), 401, "not of this access token"},
-		"a client's token":      {agreed(nil, map[string]any{"aud": "other"}), 401, "audience"},
-		"somebody else's token": {agreed(nil, map[string]any{"sub": "eve"}), 401, "another subject"},
-		"no scope":              {agreed(nil, map[string]any{"scope": "openid"}), 403, "none of the scopes"},
-		"a code of no sign-in":  {func(_ *visitor, asked url.Values) string { return back(asked, "stolen") }, 401, "the code &lt;b&gt;is not good"},
-		"no code":               {func(_ *visitor, asked url.Values) string { return back(asked, "") }, 401, "no code"},
+		"another nonce":          {agreed(map[string]any{"nonce": "other"}, nil), 401, "its nonce differs"},
+		"no nonce":               {agreed(map[string]any{"nonce": nil}, nil), 401, "its nonce differs"},
+		"another audience":       {agreed(map[string]any{"aud": "box"}, nil), 401, "audience"},
+		"another party":          {agreed(map[string]any{"azp": "other"}, nil), 401, "another client"},
+		"two audiences":          {agreed(map[string]any{"aud": []string{"pages", "other"}}, nil), 401, "another client"},
+		"expired":                {agreed(map[string]any{"exp": time.Now().Add(-time.Second).Unix()}, nil), 401, "expired"},
+		"another issuer":         {agreed(map[string]any{"iss": "https://evil.example"}, nil), 401, "issued by"},
+		"another access token":   {agreed(map[string]any{"at_hash": "AAAAAAAAAAAAAAAAAAAAAA"}, nil), 401, "not of this access token"},
+		"a client's token":       {agreed(nil, map[string]any{"aud": "other"}), 401, "audience"},
+		"another person's token": {agreed(nil, map[string]any{"sub": "eve"}), 401, "another subject"},
+		"no scope":               {agreed(nil, map[string]any{"scope": "openid"}), 403, "none of the scopes"},
+		"a code of no sign-in":   {func(_ *visitor, asked url.Values) string { return back(asked, "stolen") }, 401, "the code &lt;b&gt;is not good"},
+		"no code":                {func(_ *visitor, asked url.Values) string { return back(asked, "") }, 401, "no code"},
 		"a code of another flow": {func(v *visitor, asked url.Values) string {
 			other := maps.Clone(asked)
 			other.Set("code_challenge", "of-another")
@@ -229,7 +228,7 @@ func TestSignInAtIssuerRefused(t *testing.T) {
 		"an error": {func(_ *visitor, asked url.Values) string {
 			return "/ui/issuer/back?" + url.Values{"state": {asked.Get("state")}, "error": {"access_denied"}, "error_description": {"<script>alert(1)</script>\n\x1b[31m" + strings.Repeat("x", 400)}}.Encode()
 		}, 403, "The issuer refused the sign-in: &lt;script&gt;alert(1)&lt;/script&gt; [31mxxx"},
-		"an error of somebody else": {func(*visitor, url.Values) string {
+		"a forged error": {func(*visitor, url.Values) string {
 			return "/ui/issuer/back?error=x&error_description=call+this+number"
 		}, 401, "not begun in this browser"},
 		"an answer of another issuer": {func(v *visitor, asked url.Values) string {

@@ -125,9 +125,10 @@ func (s *spender) create(name string) (id string, err error) {
 }
 
 // TestSoakAccounts has ten principals of three groups spend up to their limits, while the
-// server is killed again and again. A client repeats what was not answered: a run with its
-// key, so the run is the same one. In the end, what is counted is what the clients added
-// up, and no group ever had more sandboxes than it may.
+// server is killed again and again. A client repeats a request without an answer. A run
+// has an idempotency key, so a repeated run is the same one. In the end, the usage in the
+// store equals the sums of the clients, and no group ever had more sandboxes than its
+// limit.
 func TestSoakAccounts(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the fake driver needs Linux")
@@ -280,7 +281,7 @@ func checkLive(t *testing.T, a *Accounts) {
 	}
 }
 
-// checkSpent compares what is counted with what the clients added up.
+// checkSpent compares the usage in the store with the sums of the clients.
 func checkSpent(t *testing.T, server *soaked, list []*spender) {
 	t.Helper()
 	accounts, err := OpenAccounts(t.Context(), server.config)

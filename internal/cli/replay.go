@@ -47,7 +47,7 @@ shell would take for keys. With --raw, the recorded bytes are written as they ar
 	}
 	cmd.Flags().Float64Var(&o.Speed, "speed", 1, "play `times` as fast as recorded")
 	cmd.Flags().DurationVar(&o.IdleLimit, "idle-limit", 2*time.Second, "shorten longer pauses to this `time`; 0 keeps them")
-	cmd.Flags().BoolVar(&o.Raw, "raw", false, "write the recorded bytes, also those that command the terminal")
+	cmd.Flags().BoolVar(&o.Raw, "raw", false, "write the recorded bytes as they are, with all escape sequences")
 	return cmd
 }
 

@@ -87,7 +87,8 @@ func (l *flows) take(secret string) (flow, bool) {
 	return f, ok && l.now().Before(f.expires)
 }
 
-// IssuerName returns the issuer's address for people, or "" if nobody signs in there.
+// IssuerName returns the issuer's address for people, or "" if there is no sign-in at an
+// issuer.
 func (v signInView) IssuerName() string {
 	_, name, _ := strings.Cut(v.Issuer, "://")
 	return strings.TrimRight(name, "/")

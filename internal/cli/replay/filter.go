@@ -15,11 +15,12 @@ const maxHeld = 64 << 10
 // insert, delete, scroll, set tab stops, margins and attributes, or repeat a character.
 const drawing = "@ABCDEFGHIJKLMPSTXZ`abdefgmrsu"
 
-// modes are those that a sequence may set or reset, by number: keys and colours of a
-// terminal stay as they are. A mode with a mark is private.
+// modes are the numbers of the modes that a sequence may set or reset. Modes of keys and
+// colours are not among them. A mode with a mark is private.
 var modes = map[string]bool{"4": true, "?5": true, "?6": true, "?7": true, "?25": true, "?47": true, "?1047": true, "?1048": true, "?1049": true, "?2026": true}
 
-// Escapes with one character that draw, and those that choose a character set.
+// Escape sequences of one character that draw, and sequences that choose a character
+// set.
 const (
 	escapes  = "78DEHM"
 	sets     = "()*+"
