@@ -120,7 +120,7 @@ func New(opts Options) (*Driver, error) {
 	state := container.NewStateDir(opts.StateDir, opts.Engine)
 	volumes := newVolumes(opts.Guest)
 	boxes := container.NewBoxes(state, opts.Network)
-	keeper := &snapshots.Keeper{Open: conn.open, State: state}
+	keeper := &snapshots.Keeper{Open: conn.open, State: state, Log: opts.Log}
 	l := &launcher{
 		snapshots: keeper,
 		runtime:   opts.Runtime, inside: opts.Inside, outside: opts.Outside, network: container.CanNetwork(opts.Network), hold: opts.Hold, log: opts.Log,
@@ -202,12 +202,7 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec, snapshot string)
 		if files, err = d.OpenFiles(ctx, e, snapshot); err != nil {
 			return nil, err
 		}
-		defer func() {
-			// The box is no less whole, and an error here would leave it without an owner.
-			if err := files.Close(); err != nil {
-				d.log.Warn("remove the container that had the files of a snapshot", "snapshot", snapshot, "error", err)
-			}
-		}()
+		defer files.Close()
 	}
 	image, err := d.images.image(ctx, e, spec.Image)
 	if err == nil && files != nil {

@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ type Keeper struct {
 	// Open returns the container engine.
 	Open  func(ctx context.Context) (*dockerapi.Engine, error)
 	State *container.StateDir
+	Log   *slog.Logger
 }
 
 // Take keeps the files of the box of a record, whose container is c.
@@ -72,10 +74,12 @@ func (k *Keeper) Take(ctx context.Context, e *dockerapi.Engine, rec *container.R
 		// Headers of the archive, and holes of files, come in addition to the disk's limit.
 		limit := 2*rec.Spec.Limits.DiskBytes + 16<<20
 		bytes, packed = filearchive.Write(pw, manifestOf(rec, c.Image), files, limit)
-		pw.CloseWithError(packed)
+		// After an error the archive ends too early, but in good order: Podman makes an
+		// image even of a request that breaks off, at a time that its client cannot know.
+		_ = pw.Close() // always nil
 	}()
-	// If the caller leaves, reading the files fails, and so does the import. An engine that
-	// has all of them would complete the image after its removal, so wait for it.
+	// If the caller leaves, reading the files fails. The engine answers when the image is
+	// complete, or cannot be, and the image is removed then.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), importTime)
 	defer cancel()
 	err = e.ImageImportAs(call, name, pr, map[string]string{container.LabelState: state, container.LabelSnapshot: id})
@@ -140,11 +144,15 @@ type Files struct {
 	content io.Closer
 	e       *dockerapi.Engine
 	name    string // of the container
+	log     *slog.Logger
 }
 
-// Close frees the container from which the files are read.
-func (f *Files) Close() error {
-	return errors.Join(f.content.Close(), f.e.Remove(context.Background(), f.name))
+// Close frees the container from which the files are read. A failure is only logged: a
+// box that has its files is complete.
+func (f *Files) Close() {
+	if err := errors.Join(f.content.Close(), f.e.Remove(context.Background(), f.name)); err != nil {
+		f.log.Warn("remove the container with the files of a snapshot", "container", f.name, "error", err)
+	}
 }
 
 // OpenFiles returns the files of a snapshot. It reads them from a container that never
@@ -166,7 +174,7 @@ func (k *Keeper) OpenFiles(ctx context.Context, e *dockerapi.Engine, id string) 
 	}
 	call, cancel := dockerapi.Steady(ctx)
 	defer cancel()
-	f := &Files{e: e, name: container.VolumePrefix + "look-" + strings.ToLower(rand.Text())}
+	f := &Files{e: e, log: k.Log, name: container.VolumePrefix + "look-" + strings.ToLower(rand.Text())}
 	_, err = e.ContainerCreate(call, client.ContainerCreateOptions{
 		Name:       f.name,
 		Config:     &api.Config{Image: in.ID, Entrypoint: []string{container.GuestPath}, Labels: map[string]string{container.LabelRole: container.RoleFiller}},
@@ -184,7 +192,8 @@ func (k *Keeper) OpenFiles(ctx context.Context, e *dockerapi.Engine, id string) 
 	}
 	f.content = got.Content
 	if f.Reader, err = filearchive.Read(got.Content, &f.Manifest); err != nil {
-		return nil, errors.Join(err, f.Close())
+		f.Close()
+		return nil, err
 	}
 	return f, nil
 }
