@@ -121,6 +121,9 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	case guestapi.PathEdits, guestapi.PathSearches, guestapi.PathGlobs:
 		http.Error(w, `{"code":"unimplemented","message":"E2B's agent cannot edit or search files: run a program, such as sed, grep or find"}`, http.StatusNotImplemented)
 		return
+	case guestapi.PathChanges, guestapi.PathDiff, guestapi.PathBase:
+		http.Error(w, `{"code":"unimplemented","message":"E2B's agent does not know the changes of files: run git diff in the sandbox"}`, http.StatusNotImplemented)
+		return
 	case guestapi.PathLimits:
 		http.Error(w, `{"code":"unimplemented","message":"driver e2b cannot change limits"}`, http.StatusNotImplemented)
 		return
