@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"sync"
@@ -38,6 +39,10 @@ func newReaper() *reaper { return &reaper{live: make(map[int]*Child)} }
 // start starts a program as c, whose owner is set. It calls before just before the
 // fork and after just after it, and starts no other child in between. If before
 // fails, there is no fork.
+//
+// A dead child counts for the limit on processes until it is reaped. At the limit,
+// start therefore reaps the dead and forks once more: after the end of a fork bomb,
+// there can be many.
 func (r *reaper) start(c *Child, path string, argv []string, attr *syscall.ProcAttr, before func() error, after func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,6 +50,11 @@ func (r *reaper) start(c *Child, path string, argv []string, attr *syscall.ProcA
 	pid := 0
 	if err == nil {
 		pid, err = syscall.ForkExec(path, argv, attr)
+		if errors.Is(err, unix.EAGAIN) {
+			for r.reapLocked() {
+			}
+			pid, err = syscall.ForkExec(path, argv, attr)
+		}
 	}
 	after()
 	if err != nil {
@@ -105,6 +115,10 @@ func (r *reaper) run(sigs <-chan os.Signal) {
 func (r *reaper) reap() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.reapLocked()
+}
+
+func (r *reaper) reapLocked() bool {
 	var status unix.WaitStatus
 	var usage unix.Rusage
 	for {
