@@ -6,8 +6,8 @@ import (
 )
 
 // Prefixes of the identifiers that Glovebox hands out. The 26 characters after
-// the prefix are lower-case base32 and carry 128 random bits, so an identifier
-// cannot be guessed.
+// the prefix are lower-case base32. They carry 128 random bits, or 120 if the
+// first two are a [Shard], so an identifier cannot be guessed.
 const (
 	IDPrefix    = "sbx_"
 	RunIDPrefix = "run_"
@@ -20,10 +20,10 @@ const (
 )
 
 // NewID returns a fresh sandbox identifier.
-func NewID() string { return IDPrefix + randomText() }
+func NewID() string { return Shard{}.NewID() }
 
 // NewRunID returns a fresh run identifier.
-func NewRunID() string { return RunIDPrefix + randomText() }
+func NewRunID() string { return Shard{}.NewRunID() }
 
 // ValidID reports whether s has the form of a sandbox identifier.
 func ValidID(s string) bool { return validID(s, IDPrefix) }

@@ -29,15 +29,21 @@ type Boundary string
 
 // The boundaries.
 const (
-	BoundaryKernel    Boundary = "own kernel (gVisor)"
-	BoundaryMachine   Boundary = "virtual machine (E2B)"
+	BoundaryKernel  Boundary = "own kernel (gVisor)"
+	BoundaryMachine Boundary = "virtual machine (E2B)"
+	// BoundaryRuntimeClass is the boundary of a runtime class of Kubernetes, of which
+	// the operator says that it has a kernel of its own.
+	BoundaryRuntimeClass Boundary = "own kernel (runtime class)"
+
 	BoundaryContainer Boundary = "shared kernel (container)"
 	BoundaryNone      Boundary = "none (for tests)"
 )
 
 // OwnKernel reports whether a sandbox behind this boundary has a kernel of its
 // own. A vulnerability of the host kernel is then not enough to escape.
-func (b Boundary) OwnKernel() bool { return b == BoundaryKernel || b == BoundaryMachine }
+func (b Boundary) OwnKernel() bool {
+	return b == BoundaryKernel || b == BoundaryMachine || b == BoundaryRuntimeClass
+}
 
 // ControlNames returns the names of the controls that a driver reads back, in a
 // receipt's order.
