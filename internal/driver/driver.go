@@ -126,8 +126,11 @@ type Features struct {
 	// WorkspaceCopied, without Workspace, means that a box has an empty directory
 	// at [sandbox.WorkDir]. The caller can copy files into it and out of it.
 	WorkspaceCopied bool
-	Ports           bool // the guest can connect to listeners in the box
-	Containers      bool // Spec.Containers is honoured
+	// OneUser means that a box has one user, which is not root: what a caller asks for
+	// as another user runs as this one. Programs may then end the guest.
+	OneUser    bool
+	Ports      bool // the guest can connect to listeners in the box
+	Containers bool // Spec.Containers is honoured
 	// Interpreter means that programs in the box reach its contexts by E2B's
 	// protocol at [InterpreterAddress], once a client has used that protocol.
 	Interpreter bool
@@ -267,11 +270,20 @@ type Usage struct {
 }
 
 // A Meter is a box whose usage the host kernel counts. The CPU time never becomes smaller.
-// It also answers while the box is paused, and after its guest died, until Destroy.
+// It also answers while the box is paused, and after its guest died. After Destroy it
+// may answer, and then with the CPU time of the whole life of the box.
 type Meter interface {
 	// Usage returns the counts. The error wraps [sandbox.Unsupported] if this machine
 	// does not count the usage of this box.
 	Usage(ctx context.Context) (Usage, error)
+}
+
+// A LastMeter is a driver that knows what a box has used whose processes have ended,
+// until Discard.
+type LastMeter interface {
+	// LastUsage returns the counts of the box. The error wraps [ErrGone] if nothing is
+	// known of it, and [sandbox.Unsupported] if nothing counted its usage.
+	LastUsage(ctx context.Context, ref string) (Usage, error)
 }
 
 // A Networker is a box whose network can be observed and changed.
@@ -362,6 +374,20 @@ func ReadUsage(ctx context.Context, b Box) (u Usage, ok bool, err error) {
 	}
 	u, err = m.Usage(ctx)
 	if errors.Is(err, sandbox.Unsupported) {
+		return Usage{}, false, nil
+	}
+	return u, err == nil, err
+}
+
+// ReadLastUsage returns the usage of a box of d that Attach reports gone; ok is false if
+// nothing counted it.
+func ReadLastUsage(ctx context.Context, d Driver, ref string) (u Usage, ok bool, err error) {
+	m, ok := Ability[LastMeter](d)
+	if !ok {
+		return Usage{}, false, nil
+	}
+	u, err = m.LastUsage(ctx, ref)
+	if errors.Is(err, sandbox.Unsupported) || IsGone(err) {
 		return Usage{}, false, nil
 	}
 	return u, err == nil, err

@@ -30,6 +30,26 @@ type Saver interface {
 	Save(ctx context.Context) (Saved, error)
 }
 
+// A Packer is a Saver whose saved state can be made smaller.
+type Packer interface {
+	Saver
+	// Pack compresses the saved state of the box, and returns its bytes on the disk.
+	// Packing a packed state has no effect. The box can be used meanwhile as before: a
+	// use wins, and Pack then ends with an error of kind [sandbox.Conflict], as it does
+	// for a box that is not saved. After any error the state is as it was, or packed.
+	Pack(ctx context.Context) (int64, error)
+}
+
+// Pack compresses the saved state of b. The error wraps [sandbox.Unsupported] if the
+// driver cannot do that.
+func Pack(ctx context.Context, b Box) (int64, error) {
+	p, ok := as[Packer](b)
+	if !ok {
+		return 0, sandbox.Errorf(sandbox.Unsupported, "this driver cannot compress a saved state")
+	}
+	return p.Pack(ctx)
+}
+
 // Saved describes the saved state of a box.
 type Saved struct {
 	Bytes int64 `json:"bytes"` // on the disk
