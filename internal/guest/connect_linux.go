@@ -50,15 +50,28 @@ func notThere(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
 }
 
-// relayMain copies between the guest and descriptors 0 and 1. It ends when the
-// guest closes the connection.
+// relayMain copies between the guest, or the carrier of its packets, and descriptors
+// 0 and 1. It ends when the guest closes the connection.
 func relayMain(args []string) error {
+	hide() // from programs, where they have the same user
 	fs := flag.NewFlagSet("relay", flag.ContinueOnError)
 	socket := socketFlag(fs)
+	tunnel := fs.Bool("tunnel", false, "relay packets to the process that carries them")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: *socket, Net: "unix"})
+	if *tunnel {
+		*socket = tunnelSocket(*socket)
+	}
+	dial := func() (*net.UnixConn, error) {
+		return net.DialUnix("unix", nil, &net.UnixAddr{Name: *socket, Net: "unix"})
+	}
+	// The guest may have just been started, and may not listen yet.
+	conn, err := dial()
+	for deadline := time.Now().Add(connectWait); notThere(err) && time.Now().Before(deadline); {
+		time.Sleep(connectPause)
+		conn, err = dial()
+	}
 	if err != nil {
 		return fmt.Errorf("connect to the guest: %w", err)
 	}

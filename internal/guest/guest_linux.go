@@ -66,6 +66,10 @@ type Config struct {
 	// Containers leaves root's programs the capabilities of a container engine, and
 	// makes the command sudo from the start.
 	Containers bool
+	// Tunnel means that the box has a tunnel's interface in a network of its own.
+	// NoTunnel says why it has none although it should.
+	Tunnel   bool
+	NoTunnel string
 	// Lease, if not nil, is served. The caller ends the guest when it is over.
 	Lease *lease.Lease
 	// Workspaces, if not nil, serves the workspaces that this guest keeps. It is
@@ -132,7 +136,7 @@ func New(cfg Config) (*Guest, error) {
 		g.sudo.Enable()
 	}
 	mux := http.NewServeMux()
-	g.routes(mux, cfg.Workspaces)
+	g.routes(mux, &cfg)
 	g.processes.Routes(mux)
 	g.files.Routes(mux)
 	tracker.Routes(mux)
@@ -175,14 +179,14 @@ func (g *Guest) watch(next http.Handler) http.Handler {
 }
 
 // routes adds the paths that the guest serves by itself.
-func (g *Guest) routes(mux *http.ServeMux, workspaces http.Handler) {
-	if workspaces != nil {
-		mux.Handle(workspace.ServedAt+"/", workspaces)
+func (g *Guest) routes(mux *http.ServeMux, cfg *Config) {
+	if cfg.Workspaces != nil {
+		mux.Handle(workspace.ServedAt+"/", cfg.Workspaces)
 	}
 	mux.HandleFunc(guestapi.PathHealth, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc(guestapi.PathLimits, rpc.Unary(limits))
+	mux.HandleFunc(guestapi.PathLimits, rpc.Unary((&limiter{tunnel: cfg.Tunnel, noTunnel: cfg.NoTunnel}).limits))
 	mux.HandleFunc("GET "+guestapi.PathMetrics, rpc.Plain((&meter{at: time.Now()}).metrics))
 	mux.HandleFunc(guestapi.PathStreams, g.serveStream)
 	mux.HandleFunc(guestapi.PathPorts+"{port}", servePort)

@@ -15,12 +15,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
+// A limiter reports limits. Its fields are those of [Config].
+type limiter struct {
+	tunnel   bool
+	noTunnel string
+}
+
 // limits returns the limits that the OS kernel reports.
-func limits(_ *http.Request, _ *struct{}) (*guestapi.Limits, error) {
+func (r *limiter) limits(_ *http.Request, _ *struct{}) (*guestapi.Limits, error) {
 	l, err := readLimits()
 	if err != nil {
 		return nil, rpc.Errorf(guestapi.CodeInternal, "read limits: %v", err)
 	}
+	l.Tunnel, l.NoTunnel = r.tunnel, r.noTunnel
 	return l, nil
 }
 

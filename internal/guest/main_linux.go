@@ -29,11 +29,15 @@ func IsSudo(argv []string) bool { return filepath.Base(argv[0]) == sudo.Name }
 //
 //	serve [flags]       run the guest; the default command
 //	connect [--socket]  hand descriptor 0, a stream socket, to the guest
-//	relay [--socket]    copy between descriptors 0 and 1 and the guest
+//	relay [--socket]    copy between descriptors 0 and 1 and the guest; with
+//	                    --tunnel, the process that carries its packets
 //	picture TYPE        shrink the picture at descriptor 0; the answer goes to 1
 //	picture TYPE WIDTH  turn it into sixels of at most that width
 //	hostname NAME       set the hostname of the box
 //	tunnel [flags]      make an interface whose packets use descriptors 0 and 1
+//	install-guest [--resolver ADDRESS,...] DIR [MODE:DIR]...
+//	                    copy this program, and files of a box's users, to the first
+//	                    DIR; make a directory of its own user's in each other
 //
 // The flags of serve are:
 //
@@ -46,7 +50,14 @@ func IsSudo(argv []string) bool { return filepath.Base(argv[0]) == sudo.Name }
 //	--resolver ADDRESS,...   the DNS servers of programs
 //	--self                   run everything as the guest's own user
 //	--stdio                  serve standard input and output as a connection
-//	--leased                 with --stdio, end when that connection ends
+//	--leased                 end when the standard input ends; without --stdio, also
+//	                         if its first byte does not come soon
+//	--leave-network          leave the network for a namespace with a loopback only,
+//	                         if the kernel permits that
+//	--tunnel                 with --leave-network: have an interface there as well
+//	--mtu N, --address PREFIX...
+//	                         what that interface has
+//	--hidden                 let no program of the same user trace the guest
 //	--lease DURATION         take leases, and end when the lease is over; end after
 //	                         this time if no lease comes, unless it is 0
 //	--threads N              threads to make at the start
@@ -67,7 +78,7 @@ func Main(args []string) int {
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "picture": picture.Main, "tunnel": tunnelMain, "hostname": hostnameMain}[command]
+	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "picture": picture.Main, "tunnel": tunnelMain, "install-guest": installMain, "hostname": hostnameMain}[command]
 	err := fmt.Errorf("unknown command %q", command)
 	if run != nil {
 		err = run(args)

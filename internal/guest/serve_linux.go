@@ -4,11 +4,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +34,17 @@ type order struct {
 	openFiles         uint64
 	noSetID, imageEnv bool
 	workspaces        string
+	leave, loopback   bool
+	hidden            bool
+	tunnel            bool // the box has the interface link
+	link              tunnelLink
+	carriedUser       string // not empty for the process that carries packets
+	carried           bool   // that process is above this one
 }
+
+// podEnv begins the names of variables that Kubernetes adds to those of the image.
+// They name an API server that no program of a box reaches.
+const podEnv = "KUBERNETES_"
 
 func parseOrder(args []string) (*order, error) {
 	var o order
@@ -50,6 +63,13 @@ func parseOrder(args []string) (*order, error) {
 	fs.BoolVar(&o.AsSelf, "self", false, "run everything as the guest's own user")
 	fs.BoolVar(&o.stdio, "stdio", false, "serve the standard input and output as a connection")
 	fs.BoolVar(&o.leased, "leased", false, "end when the standard input does")
+	fs.BoolVar(&o.leave, leaveFlag[2:], false, "leave the network, if the kernel permits that")
+	fs.BoolVar(&o.loopback, loopbackFlag[2:], false, "bring the loopback interface of a new network up")
+	fs.BoolVar(&o.tunnel, "tunnel", false, "have an interface in the new network")
+	o.link.flags(fs)
+	fs.StringVar(&o.carriedUser, carryFlag[2:], "", "make that interface and carry its packets, for a guest with this UID:GID")
+	fs.BoolVar(&o.carried, carriedFlag[2:], false, "the process that started the guest carries its packets")
+	fs.BoolVar(&o.hidden, "hidden", false, "let no program of the same user trace the guest")
 	fs.Func("lease", "take leases; how long to stay without one", func(s string) error {
 		unheld, err := time.ParseDuration(s)
 		o.Lease = lease.New(unheld)
@@ -86,12 +106,38 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
+	switch {
+	case o.loopback:
+		refuse(raiseLoopback(args))
+	case o.carriedUser != "":
+		status, err := o.carry(args[2:]) // after carryFlag and its value
+		if err != nil {
+			refuse(err)
+		}
+		os.Exit(status)
+	case o.leave:
+		status, refused := o.leaveNetwork(args)
+		if refused == nil {
+			os.Exit(status)
+		}
+		fmt.Fprintln(os.Stderr, "glovebox-guest: stay in this network:", refused)
+		if o.tunnel {
+			o.NoTunnel = refused.Error()
+		}
+	}
+	if o.carried {
+		unix.Close(refusalFD)
+		o.Tunnel = true
+	}
+	if o.hidden {
+		hide()
+	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
 	// Caught and dropped, not ignored: children would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	var owner *stdioConn
-	if o.stdio {
+	if o.stdio || o.leased {
 		if owner, err = takeStdio(); err != nil {
 			return err
 		}
@@ -117,8 +163,12 @@ func serve(args []string) error {
 			ended = owner.ended
 		}
 		go func() {
-			if owner.spokenTo(unspokenTime) == nil {
+			switch {
+			case owner.spokenTo(unspokenTime) != nil:
+			case o.stdio:
 				g.ServeConn(owner)
+			default:
+				_, _ = io.Copy(io.Discard, owner) // the end of the input is all that it tells
 			}
 		}()
 	}
@@ -159,7 +209,7 @@ func (o *order) begin() (*Guest, *net.UnixListener, error) {
 		}
 	}
 	if o.imageEnv {
-		o.Env = os.Environ()
+		o.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, podEnv) })
 	}
 	who, err := account.OfImage(o.ImageUser)
 	if err != nil {

@@ -26,25 +26,17 @@ const maxPacket = 1<<16 - 1
 // ends at the end of its standard input, and the interface with it.
 func tunnelMain(args []string) error {
 	fs := flag.NewFlagSet("tunnel", flag.ContinueOnError)
-	var own []netip.Prefix
-	fs.Func("address", "an address of the interface, with the length of its prefix; may be given again", func(s string) error {
-		p, err := netip.ParsePrefix(s)
-		own = append(own, p)
-		return err
-	})
-	mtu := fs.Uint("mtu", 1500, "the interface's, in bytes")
+	var link tunnelLink
+	link.flags(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
-	}
-	if *mtu > maxPacket {
-		return fmt.Errorf("an MTU of %d is more than %d", *mtu, maxPacket)
 	}
 	packets, err := takeStdio()
 	if err != nil {
 		return err
 	}
 	defer packets.Close()
-	tun, err := openTunnel(uint32(*mtu), own)
+	tun, err := link.open()
 	if err == nil {
 		defer tun.Close()
 	}
@@ -101,9 +93,28 @@ func carryIn(tun io.Writer, from io.Reader) error {
 	}
 }
 
-// openTunnel makes the interface and sets it up, with a default route for each
-// address family.
-func openTunnel(mtu uint32, own []netip.Prefix) (*os.File, error) {
+// A tunnelLink is the interface of a tunnel.
+type tunnelLink struct {
+	mtu uint
+	own []netip.Prefix // its addresses
+}
+
+// flags adds the flags that describe the interface.
+func (l *tunnelLink) flags(fs *flag.FlagSet) {
+	fs.Func("address", "an address of the interface, with the length of its prefix; may be given again", func(s string) error {
+		p, err := netip.ParsePrefix(s)
+		l.own = append(l.own, p)
+		return err
+	})
+	fs.UintVar(&l.mtu, "mtu", 1500, "the interface's, in bytes")
+}
+
+// open makes the interface and sets it up, with a default route for each address
+// family. Its descriptor is in blocking mode.
+func (l *tunnelLink) open() (*os.File, error) {
+	if l.mtu > maxPacket {
+		return nil, fmt.Errorf("an MTU of %d is more than %d", l.mtu, maxPacket)
+	}
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
@@ -117,15 +128,15 @@ func openTunnel(mtu uint32, own []netip.Prefix) (*os.File, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("make interface: %w", err)
 	}
-	tun := os.NewFile(uintptr(fd), "tun") // in blocking mode
-	if err := setUp(mtu, own); err != nil {
+	tun := os.NewFile(uintptr(fd), "tun")
+	if err := l.setUp(); err != nil {
 		tun.Close()
 		return nil, err
 	}
 	return tun, nil
 }
 
-func setUp(mtu uint32, own []netip.Prefix) error {
+func (l *tunnelLink) setUp() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -139,15 +150,10 @@ func setUp(mtu uint32, own []netip.Prefix) error {
 		return fmt.Errorf("find interface: %w", err)
 	}
 	index := ifr.Uint32()
-	ifr.SetUint32(mtu)
-	if err := unix.IoctlIfreq(s, unix.SIOCSIFMTU, ifr); err != nil {
-		return fmt.Errorf("set MTU: %w", err)
-	}
-	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr); err != nil {
+	if err := linkUp(index, uint32(l.mtu)); err != nil {
 		return fmt.Errorf("set interface up: %w", err)
 	}
-	for _, p := range own {
+	for _, p := range l.own {
 		err := addAddress(index, p)
 		if err == nil {
 			err = addDefaultRoute(index, p.Addr())
@@ -162,6 +168,18 @@ func setUp(mtu uint32, own []netip.Prefix) error {
 	return nil
 }
 
+// create are the flags of a request for a new object.
+const create = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+
+// linkUp sets the MTU of an interface and brings it up. gVisor has no ioctl for that.
+func linkUp(index, mtu uint32) error {
+	m := binary.NativeEndian.AppendUint32(make([]byte, 4), index)
+	m = binary.NativeEndian.AppendUint32(m, unix.IFF_UP) // the flags
+	m = binary.NativeEndian.AppendUint32(m, unix.IFF_UP) // which of them change
+	m = appendAttribute(m, unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, mtu))
+	return askKernel(unix.RTM_SETLINK, 0, m)
+}
+
 func family(a netip.Addr) byte {
 	if a.Is4() {
 		return unix.AF_INET
@@ -173,13 +191,15 @@ func addAddress(index uint32, p netip.Prefix) error {
 	m := binary.NativeEndian.AppendUint32([]byte{family(p.Addr()), byte(p.Bits()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, index)
 	m = appendAttribute(m, unix.IFA_LOCAL, p.Addr().AsSlice())
 	m = appendAttribute(m, unix.IFA_ADDRESS, p.Addr().AsSlice())
-	return askKernel(unix.RTM_NEWADDR, m)
+	return askKernel(unix.RTM_NEWADDR, create, m)
 }
 
 func addDefaultRoute(index uint32, of netip.Addr) error {
 	m := []byte{family(of), 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_LINK, unix.RTN_UNICAST, 0, 0, 0, 0}
 	m = appendAttribute(m, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, index))
-	return askKernel(unix.RTM_NEWROUTE, m)
+	// gVisor wants a destination, also for a default route.
+	m = appendAttribute(m, unix.RTA_DST, make([]byte, of.BitLen()/8))
+	return askKernel(unix.RTM_NEWROUTE, create, m)
 }
 
 // appendAttribute adds an attribute to a netlink message. The attributes used
@@ -191,7 +211,7 @@ func appendAttribute(m []byte, kind uint16, value []byte) []byte {
 }
 
 // askKernel sends a netlink request to the OS kernel and returns its answer.
-func askKernel(kind uint16, body []byte) error {
+func askKernel(kind, flags uint16, body []byte) error {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -199,7 +219,7 @@ func askKernel(kind uint16, body []byte) error {
 	defer unix.Close(s)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
 	m = binary.NativeEndian.AppendUint16(m, kind)
-	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|flags)
 	m = append(m, make([]byte, 8)...) // sequence number and port ID
 	if err := unix.Sendto(s, append(m, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err

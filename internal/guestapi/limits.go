@@ -19,6 +19,11 @@ type Limits struct {
 	Capabilities string `json:"capabilities"`
 	// Interfaces are the names of the network interfaces.
 	Interfaces []string `json:"interfaces"`
+	// Tunnel is set if the guest's own program made the network interface, in a
+	// network namespace of the box's own. NoTunnel says why it could not, although it
+	// was asked to.
+	Tunnel   bool   `json:"tunnel,omitempty"`
+	NoTunnel string `json:"noTunnel,omitempty"`
 	// Seccomp is the mode of system call filtering: 2 is a filter. Bounding, in
 	// hexadecimal, is the capability bounding set.
 	Seccomp  int    `json:"seccomp"`

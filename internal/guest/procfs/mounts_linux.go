@@ -1,6 +1,7 @@
 package procfs
 
 import (
+	"errors"
 	"os"
 	"strings"
 
@@ -27,7 +28,7 @@ func Mounts() ([]guestapi.Mount, error) {
 			continue
 		}
 		m := guestapi.Mount{Path: unescapeMount(f[4]), Type: g[0], Device: f[2]}
-		m.ReadOnly = hasOption(f[5], "ro") || hasOption(g[2], "ro")
+		m.ReadOnly = hasOption(f[5], "ro") || hasOption(g[2], "ro") || closed(m.Path)
 		var st unix.Statfs_t
 		if unix.Statfs(m.Path, &st) == nil {
 			m.Bytes = int64(st.Blocks) * st.Bsize
@@ -35,6 +36,20 @@ func Mounts() ([]guestapi.Mount, error) {
 		all = append(all, m)
 	}
 	return all, nil
+}
+
+// closed reports whether no program of this process's user can write what is mounted
+// at path: a file that it may not write, or anything that it cannot reach. Root's
+// programs reach and write everything. The kubelet mounts single files of its node.
+func closed(path string) bool {
+	if os.Geteuid() == 0 {
+		return false
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return errors.Is(err, unix.EACCES)
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && int(st.Uid) != os.Geteuid() && errors.Is(unix.Access(path, unix.W_OK), unix.EACCES)
 }
 
 // unescapeMount undoes the escapes of the OS kernel in a mount's path.
