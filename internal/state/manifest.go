@@ -14,9 +14,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Format is the version of the manifest that this package writes, and the only one
-// that it reads.
-const Format = 1
+// The versions of the manifest that this package reads. A state whose files are as the
+// box's kernel wrote them has Format, which all builds read. Compressed and encrypted
+// states have FormatPacked.
+const (
+	Format       = 1
+	FormatPacked = 2
+)
 
 // manifestName is the file of the manifest. Its first line is the checksum of the
 // rest.
@@ -29,6 +33,8 @@ const MaxManifest = 8 << 20
 // A Manifest describes a saved state.
 type Manifest struct {
 	Format int `json:"format"`
+	// Reads is the highest format that the build of the state reads; 0 is Format.
+	Reads int `json:"reads,omitempty"`
 	// Box is the identifier of the box.
 	Box   string    `json:"box"`
 	Saved time.Time `json:"saved"`
@@ -38,8 +44,40 @@ type Manifest struct {
 	Host []HostFile `json:"host,omitempty"`
 	// Needed are the paths in the box's workspace that programs have open, or as
 	// their working directory.
-	Needed []string       `json:"needed,omitempty"`
-	Files  map[string]Sum `json:"files"`
+	Needed []string `json:"needed,omitempty"`
+	// Files are the contents of the files.
+	Files map[string]Sum `json:"files"`
+	// Packed are the files as they are on the disk, if they are compressed.
+	Packed map[string]Sum `json:"packed,omitempty"`
+	// ID is random. The files of an encrypted state open only with the ID in its
+	// manifest.
+	ID string `json:"id,omitempty"`
+
+	// Sealed is the whole manifest of an encrypted state, encrypted. The manifest on the
+	// disk has it in place of the fields about files. KeyID is the identifier of the key,
+	// and Size the length of the files on the disk.
+	Sealed []byte `json:"sealed,omitempty"`
+	KeyID  string `json:"key_id,omitempty"`
+	Size   int64  `json:"size,omitempty"`
+}
+
+// Bytes returns the length of the files on the disk.
+func (m *Manifest) Bytes() (total int64) {
+	if m.Sealed != nil {
+		return m.Size
+	}
+	for _, sum := range m.stored() {
+		total += sum.Bytes
+	}
+	return total
+}
+
+// stored returns the files as they are on the disk.
+func (m *Manifest) stored() map[string]Sum {
+	if m.Packed != nil {
+		return m.Packed
+	}
+	return m.Files
 }
 
 // A Key names everything that must be the same where the state is used. Its fields
@@ -88,27 +126,9 @@ func sumOf(f *os.File) (Sum, error) {
 	return Sum{n, crc.Sum32()}, err
 }
 
-// encode returns the content of the manifest's file.
-func (m *Manifest) encode() ([]byte, error) {
-	data, err := json.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	data = fmt.Appendf(nil, "%08x\n%s\n", crc32.Checksum(data, castagnoli), data)
-	if len(data) > MaxManifest {
-		return nil, sandbox.Errorf(sandbox.Exhausted, "the list of files that programs use is longer than %s", sandbox.FormatBytes(MaxManifest))
-	}
-	return data, nil
-}
-
-// readManifest reads the manifest of a state and checks that it is whole.
-func readManifest(dir string) (*Manifest, error) {
-	f, err := os.Open(filepath.Join(dir, manifestName))
-	if err != nil {
-		return nil, damaged("%w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxManifest+1))
+// decode reads the content of the manifest's file.
+func decode(r io.Reader) (*Manifest, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxManifest+1))
 	if err != nil {
 		return nil, damaged("%w", err)
 	}
@@ -121,20 +141,24 @@ func readManifest(dir string) (*Manifest, error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return nil, damaged("%w", err)
 	}
-	if m.Format != Format {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the saved state has format %d, and this build reads format %d", m.Format, Format),
+	if m.Format != Format && m.Format != FormatPacked {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the saved state has format %d, and this build reads no format above %d", m.Format, FormatPacked),
 			"run the build that saved it, which can wake it")
 	}
 	return &m, nil
 }
 
-// KeyAt returns the key of the state at dir.
-func KeyAt(dir string) (Key, error) {
-	m, err := readManifest(dir)
+// encode returns the content of the manifest's file.
+func (m *Manifest) encode() ([]byte, error) {
+	data, err := json.Marshal(m)
 	if err != nil {
-		return Key{}, err
+		return nil, err
 	}
-	return m.Key, nil
+	data = fmt.Appendf(nil, "%08x\n%s\n", crc32.Checksum(data, castagnoli), data)
+	if len(data) > MaxManifest {
+		return nil, sandbox.Errorf(sandbox.Exhausted, "the list of files that programs use is longer than %s", sandbox.FormatBytes(MaxManifest))
+	}
+	return data, nil
 }
 
 // damaged returns the error of a state that cannot be used by any program.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 )
 
 // The files beside the place of a state, for the time of a save and of a restore: the
@@ -23,15 +25,18 @@ const (
 // Until then the state is locked.
 type Writer struct {
 	dir   string // the place of the state
+	key   sealed.Key
 	lock  *os.File
 	names []string
 	files []*os.File
 	rooms []int64
+	bytes int64 // of the complete state, on the disk
 }
 
 // New begins to write the state at dir. The remains of an interrupted save are
-// removed.
-func New(dir string) (*Writer, error) {
+// removed. If key is not nil, the state is encrypted with it: its files are in memory
+// until Commit, and never on the disk as they were written.
+func New(dir string, key sealed.Key) (*Writer, error) {
 	lock, err := lockAt(dir)
 	if err != nil {
 		return nil, err
@@ -42,13 +47,21 @@ func New(dir string) (*Writer, error) {
 	if err := os.Mkdir(dir+newSuffix, 0o700); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Writer{dir: dir, lock: lock}, nil
+	return &Writer{dir: dir, key: key, lock: lock}, nil
 }
 
 // Create makes a file of the state, with room on the disk for that many bytes. A
 // writer that ignores a full disk can thus write them all. The Writer closes the
 // file.
 func (w *Writer) Create(name string, room int64) (*os.File, error) {
+	if w.key != nil {
+		f, err := inMemory(room)
+		if err != nil {
+			return nil, err
+		}
+		w.names, w.files, w.rooms = append(w.names, name), append(w.files, f), append(w.rooms, room)
+		return f, nil
+	}
 	f, err := os.OpenFile(filepath.Join(w.dir+newSuffix, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
@@ -69,23 +82,24 @@ func (w *Writer) Create(name string, room int64) (*os.File, error) {
 	return f, nil
 }
 
-// Bytes returns the length of the files so far.
-func (w *Writer) Bytes() (total int64, err error) {
-	for _, f := range w.files {
-		fi, err := f.Stat()
-		if err != nil {
-			return 0, err
-		}
-		total += fi.Size()
-	}
-	return total, nil
-}
+// Bytes returns the length of the files on the disk, after Commit.
+func (w *Writer) Bytes() int64 { return w.bytes }
 
 // Commit completes m by the files and puts the state in its place. It returns nil
 // when a loss of power can no longer undo that. After an error there is no state.
 func (w *Writer) Commit(m Manifest) error {
-	m.Format, m.Files = Format, map[string]Sum{}
+	m.Format, m.Reads, m.Files = Format, FormatPacked, map[string]Sum{}
+	if w.key != nil {
+		m.Format, m.ID, m.Packed = FormatPacked, rand.Text(), map[string]Sum{}
+	}
 	for i, f := range w.files {
+		if w.key != nil {
+			var err error
+			if m.Files[w.names[i]], m.Packed[w.names[i]], err = w.seal(f, &m, w.names[i]); err != nil {
+				return err
+			}
+			continue
+		}
 		sum, err := sumOf(f)
 		if err != nil {
 			return err
@@ -101,19 +115,15 @@ func (w *Writer) Commit(m Manifest) error {
 			return err
 		}
 	}
-	data, err := m.encode()
-	if err != nil {
-		return err
+	w.bytes = m.Bytes()
+	written := &m
+	if w.key != nil {
+		var err error
+		if written, err = m.seal(w.key); err != nil {
+			return err
+		}
 	}
-	manifest, err := os.OpenFile(filepath.Join(w.dir+newSuffix, manifestName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = manifest.Write(data)
-	if err := errors.Join(err, manifest.Sync(), manifest.Close()); err != nil {
-		return err
-	}
-	if err := syncDir(w.dir + newSuffix); err != nil {
+	if err := writeManifest(w.dir+newSuffix, written); err != nil {
 		return err
 	}
 	if err := os.Rename(w.dir+newSuffix, w.dir); err != nil {
@@ -123,6 +133,23 @@ func (w *Writer) Commit(m Manifest) error {
 		return errors.Join(err, os.Rename(w.dir, w.dir+newSuffix))
 	}
 	return nil
+}
+
+// writeManifest completes the directory of a state, and waits until it is on the disk.
+func writeManifest(dir string, m *Manifest) error {
+	data, err := m.encode()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, manifestName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return syncDir(dir)
 }
 
 // Discard removes what was written.
@@ -173,53 +200,139 @@ func Locked(dir string) bool {
 type State struct {
 	Manifest *Manifest
 	dir      string
-	files    map[string]*os.File
-	lock     *os.File // while it is in use
+	key      sealed.Key          // nil if the state is not encrypted
+	files    map[string]*os.File // as they are on the disk
+	unpacked map[string]*os.File // the contents of packed files, for which Files was called
+	lock     *os.File            // while it is in use
 }
 
 // Open opens the state of a box at dir. It checks the manifest, and the files'
-// lengths but not their content.
-func Open(dir, box string) (_ *State, err error) {
-	s := &State{dir: dir, files: map[string]*os.File{}}
-	defer func() {
-		if err != nil {
-			s.Close()
+// lengths but not their content. The key is for an encrypted state, and may be nil.
+func Open(dir, box string, key sealed.Key) (*State, error) {
+	return reading(dir, func(place *os.File) (_ *State, err error) {
+		s := &State{dir: dir, files: map[string]*os.File{}, unpacked: map[string]*os.File{}}
+		defer func() {
+			if err != nil {
+				s.Close()
+			}
+		}()
+		if s.Manifest, err = readManifest(place); err != nil {
+			return nil, err
 		}
-	}()
-	if s.Manifest, err = readManifest(dir); err != nil {
-		return nil, err
-	}
-	if s.Manifest.Box != box {
-		return nil, damaged("it is of another sandbox")
-	}
-	for name, sum := range s.Manifest.Files {
-		if name != filepath.Base(name) {
-			return nil, damaged("its manifest names a file %q", name)
+		if s.Manifest.Box != box {
+			return nil, damaged("it is of another sandbox")
 		}
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			return nil, damaged("%w", err)
+		if s.Manifest.Sealed != nil {
+			s.key = key
 		}
-		s.files[name] = f
-		if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() != sum.Bytes {
-			return nil, damaged("%s does not have %d bytes", name, sum.Bytes)
+		if s.Manifest, err = s.Manifest.open(key); err != nil {
+			return nil, err
 		}
-	}
-	return s, nil
+		for name, sum := range s.Manifest.stored() {
+			f, err := openIn(place, name)
+			if err != nil {
+				return nil, damaged("%w", err)
+			}
+			s.files[name] = f
+			if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() != sum.Bytes {
+				return nil, damaged("%s does not have %d bytes", name, sum.Bytes)
+			}
+		}
+		return s, nil
+	})
 }
 
-// Verify reads all files, and returns an error if one is not as it was written.
+// reading calls f with the directory of a state. A [Packer] can replace the directory
+// meanwhile; then it calls f again.
+func reading[T any](dir string, f func(place *os.File) (T, error)) (T, error) {
+	for {
+		var none T
+		place, err := os.Open(dir)
+		if err != nil {
+			return none, damaged("%w", err)
+		}
+		result, err := f(place)
+		replaced := err != nil && Exists(dir) && !isAt(place, dir)
+		place.Close()
+		if !replaced {
+			return result, err
+		}
+	}
+}
+
+// isAt reports whether an open directory is the one at a path.
+func isAt(place *os.File, dir string) bool {
+	opened, err := place.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(dir)
+	return err == nil && os.SameFile(opened, there)
+}
+
+// openIn opens a file in a directory, which must be no link.
+func openIn(place *os.File, name string) (*os.File, error) {
+	if name == "" || name != filepath.Base(name) {
+		return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrInvalid}
+	}
+	fd, err := unix.Openat(int(place.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: filepath.Join(place.Name(), name), Err: err}
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(place.Name(), name)), nil
+}
+
+// readManifest reads the manifest of a state and checks that it is whole.
+func readManifest(place *os.File) (*Manifest, error) {
+	f, err := openIn(place, manifestName)
+	if err != nil {
+		return nil, damaged("%w", err)
+	}
+	defer f.Close()
+	return decode(f)
+}
+
+// BytesAt returns the length of the files on the disk, and the key, of the state of a
+// box at dir. It opens no encrypted state.
+func BytesAt(dir, box string) (int64, Key, error) {
+	m, err := reading(dir, readManifest)
+	if err == nil && m.Box != box {
+		err = damaged("it is of another sandbox")
+	}
+	if err != nil {
+		return 0, Key{}, err
+	}
+	return m.Bytes(), m.Key, nil
+}
+
+// KeyAt returns the key of the state at dir.
+func KeyAt(dir string) (Key, error) {
+	m, err := reading(dir, readManifest)
+	if err != nil {
+		return Key{}, err
+	}
+	return m.Key, nil
+}
+
+// Verify reads all files, and returns an error if one is not as it was written. It
+// writes the contents of packed files into what Files returned.
 func (s *State) Verify() error {
 	for name, f := range s.files {
-		if sum, err := sumOf(f); err != nil || sum != s.Manifest.Files[name] {
-			return damaged("%s has another checksum (%v)", name, err)
+		var err error
+		if s.Manifest.Packed != nil {
+			err = s.unpack(name, f)
+		} else if sum, serr := sumOf(f); serr != nil || sum != s.Manifest.Files[name] {
+			err = damaged("%s has another checksum (%v)", name, serr)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Files returns the files of those names, from their beginning. The State closes
-// them.
+// Files returns files with the contents of those names, from their beginning. The
+// State closes them. The contents of a packed state are there when Verify returns.
 func (s *State) Files(names ...string) ([]*os.File, error) {
 	var files []*os.File
 	for _, name := range names {
@@ -227,32 +340,103 @@ func (s *State) Files(names ...string) ([]*os.File, error) {
 		if f == nil {
 			return nil, damaged("it has no %s", name)
 		}
+		if s.Manifest.Packed != nil {
+			var err error
+			if s.key != nil {
+				f, err = inMemory(s.Manifest.Files[name].Bytes)
+			} else {
+				f, err = unnamedIn(filepath.Dir(s.dir))
+			}
+			if err != nil {
+				return nil, err
+			}
+			s.unpacked[name] = f
+		}
 		files = append(files, f)
 	}
 	return files, nil
 }
 
-// Bytes returns the length of the files.
-func (s *State) Bytes() (total int64) {
-	for _, sum := range s.Manifest.Files {
-		total += sum.Bytes
+// unnamedIn makes a file without a name on the disk of a directory.
+func unnamedIn(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), filepath.Join(dir, "unnamed")), nil
 	}
-	return total
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		return nil, &os.PathError{Op: "make unnamed file in", Path: dir, Err: err}
+	}
+	f, err := os.CreateTemp(dir, ".unpacked-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
+
+// Bytes returns the length of the files on the disk.
+func (s *State) Bytes() int64 { return s.Manifest.Bytes() }
 
 // Use takes the state from its place before a box is made from it, so that no crash
 // can make two. The caller then calls Remove, or PutBack if nothing of the box has
-// run.
+// run. A [Packer] that works on the state gives up.
 func (s *State) Use() error {
 	lock, err := lockAt(s.dir)
 	if err != nil {
 		return err
 	}
 	s.lock = lock
+	place, err := hold(s.dir)
+	if err != nil {
+		return err
+	}
+	defer place.Close()
 	if err := os.Rename(s.dir, s.dir+usedSuffix); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(s.dir))
+}
+
+// hold locks the directory of a state, so that no [Packer] replaces it until the caller
+// closes the file. A packer has this lock only while it replaces the directory.
+func hold(dir string) (*os.File, error) {
+	for {
+		place, err := os.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := flock(place, unix.LOCK_EX); err != nil {
+			return nil, errors.Join(err, place.Close())
+		}
+		if isAt(place, dir) || !Exists(dir) {
+			return place, nil
+		}
+		place.Close()
+	}
+}
+
+// flock locks a file as unix.Flock does, also if a signal interrupts that.
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("flock", err)
+		}
+	}
+}
+
+// RemoveAll removes the directory of a box, with its state in a directory below it. A
+// [Packer] that works on the state gives up.
+func RemoveAll(boxDir, dir string) error {
+	place, err := hold(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		defer place.Close()
+	}
+	return os.RemoveAll(boxDir)
 }
 
 // PutBack undoes Use.
@@ -264,6 +448,9 @@ func (s *State) Remove() error { return os.RemoveAll(s.dir + usedSuffix) }
 // Close closes the files.
 func (s *State) Close() {
 	for _, f := range s.files {
+		f.Close()
+	}
+	for _, f := range s.unpacked {
 		f.Close()
 	}
 	if s.lock != nil {
@@ -278,7 +465,7 @@ func lockAt(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = sandbox.Errorf(sandbox.Conflict, "the sandbox is being saved or woken")
 		}

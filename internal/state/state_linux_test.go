@@ -19,7 +19,7 @@ var testFiles = map[string]string{"kernel": "the kernel", "pages": strings.Repea
 func written(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "state")
-	w, err := New(dir)
+	w, err := New(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func written(t *testing.T) string {
 }
 
 func verify(dir string) error {
-	s, err := Open(dir, testBox)
+	s, err := Open(dir, testBox, nil)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func TestState(t *testing.T) {
 	if Locked(dir) || Interrupted(dir) || !Exists(dir) {
 		t.Errorf("after a save: locked %t, interrupted %t, exists %t", Locked(dir), Interrupted(dir), Exists(dir))
 	}
-	s, err := Open(dir, testBox)
+	s, err := Open(dir, testBox, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestState(t *testing.T) {
 		t.Errorf("put back: %v, %v", err, verify(dir))
 	}
 	s.Close()
-	again, err := Open(dir, testBox)
+	again, err := Open(dir, testBox, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestState(t *testing.T) {
 // does.
 func TestInterrupted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
-	w, err := New(dir)
+	w, err := New(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,14 +123,14 @@ func TestInterrupted(t *testing.T) {
 	if !Interrupted(dir) || Exists(dir) {
 		t.Errorf("a save without an end: interrupted %t, exists %t", Interrupted(dir), Exists(dir))
 	}
-	if w, err = New(dir); err != nil {
+	if w, err = New(dir, nil); err != nil {
 		t.Fatalf("a save after an interrupted one: %v", err)
 	}
 	if err := w.Discard(); err != nil || Interrupted(dir) {
 		t.Errorf("a discarded save: %v, interrupted %t", err, Interrupted(dir))
 	}
 	used := written(t)
-	s, err := Open(used, testBox)
+	s, err := Open(used, testBox, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("with a link as %s: %v", name, err)
 		}
 	}
-	if _, err := Open(written(t), "sbx_b"); sandbox.KindOf(err) != sandbox.Unavailable {
+	if _, err := Open(written(t), "sbx_b", nil); sandbox.KindOf(err) != sandbox.Unavailable {
 		t.Errorf("the state of another box: %v", err)
 	}
 }
@@ -236,7 +236,7 @@ func TestHostFiles(t *testing.T) {
 // TestNoRoom reserves more than any disk has.
 func TestNoRoom(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
-	w, err := New(dir)
+	w, err := New(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestSwapped(t *testing.T) {
 	if err := verify(c); sandbox.KindOf(err) != sandbox.Unavailable {
 		t.Errorf("with its files exchanged: %v", err)
 	}
-	if _, err := Open(written(t), "sbx_b"); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "another sandbox") {
+	if _, err := Open(written(t), "sbx_b", nil); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "another sandbox") {
 		t.Errorf("in the place of another box: %v", err)
 	}
 }
@@ -292,7 +292,7 @@ func TestKeyAt(t *testing.T) {
 	if k, err := KeyAt(dir); err != nil || k.Program != "p" {
 		t.Errorf("key %v, %v", k, err)
 	}
-	s, err := Open(dir, testBox)
+	s, err := Open(dir, testBox, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/state"
 )
 
 // box is a box in the driver.
@@ -22,6 +23,7 @@ type box struct {
 	forget func() // removes the box from those that hold connections
 	// ofBuild returns the client whose supervisor is of another build.
 	ofBuild func(builds.ID) (*client, error)
+	packer  *state.Packer
 
 	guest *guestapi.Client // for the driver's own requests
 
@@ -39,6 +41,7 @@ type box struct {
 	// further ones: still is set.
 	streams map[*stream]bool
 	still   bool
+	ended   *driver.Usage // what the box had used when Destroy ended it
 }
 
 // A turn is a lock whose waiters obey a context: a guest that answers late must
@@ -92,7 +95,7 @@ var (
 	_ driver.Reporter  = (*box)(nil)
 	_ driver.Networker = (*box)(nil)
 	_ driver.Leaser    = (*box)(nil)
-	_ driver.Saver     = (*box)(nil)
+	_ driver.Packer    = (*box)(nil)
 
 	_ driver.Snapshotter    = (*box)(nil)
 	_ driver.SnapshotKeeper = (*Driver)(nil)
@@ -197,14 +200,13 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 
 // Usage implements [driver.Meter].
 func (b *box) Usage(ctx context.Context) (driver.Usage, error) {
-	rep, err := b.via().call(ctx, &message.Request{Op: message.OpUsage, Ref: b.ref})
-	if err != nil {
-		return driver.Usage{}, sandbox.Wrap(err, "read usage of box", b.ref)
+	b.mu.Lock()
+	ended := b.ended
+	b.mu.Unlock()
+	if ended != nil {
+		return *ended, nil
 	}
-	if rep.Usage == nil {
-		return driver.Usage{}, sandbox.Errorf(sandbox.Unsupported, "read usage of box %s: it has no control group that counts its CPU time", b.ref)
-	}
-	return *rep.Usage, nil
+	return b.via().usage(ctx, b.ref)
 }
 
 // Traffic implements [driver.Networker].
@@ -265,6 +267,11 @@ func (b *box) SetLease(ctx context.Context, l driver.Lease) error {
 func (b *box) Destroy(ctx context.Context) error {
 	b.release()
 	b.via().forgetLease(b.ref)
-	_, err := b.via().call(ctx, &message.Request{Op: message.OpDestroy, Ref: b.ref})
+	rep, err := b.via().call(ctx, &message.Request{Op: message.OpDestroy, Ref: b.ref})
+	if err == nil && rep.Usage != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.ended = rep.Usage
+	}
 	return sandbox.Wrap(err, "destroy box", b.ref)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 )
 
 // A client sends requests to the driver's supervisor, which it starts at the first
@@ -34,6 +35,8 @@ import (
 type client struct {
 	program, stateDir, guest string // see Options
 	log                      *slog.Logger
+	key                      sealed.Key // nil if there is none
+	encrypt                  bool       // states with key
 
 	sending turn // of leases; it comes before mu
 
@@ -259,6 +262,9 @@ func (c *client) exchange(ctx context.Context, p *supervisorProcess, req *messag
 		if req.Op == message.OpSave && rep.Version < message.VersionSave {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and saves none on disk")
 		}
+		if (req.Op == message.OpSaveSealed || req.Op == message.OpSnapshotSealed) && rep.Version < message.VersionSealed {
+			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and encrypts no states")
+		}
 		if req.Snapshot != "" && rep.Version < message.VersionSnapshot {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and keeps no snapshots")
 		}
@@ -274,6 +280,28 @@ func (c *client) exchange(ctx context.Context, p *supervisorProcess, req *messag
 		return nil, err
 	}
 	return &rep, nil
+}
+
+// saves completes a request that writes a state: the state is encrypted if all are.
+func (c *client) saves(req *message.Request) *message.Request {
+	if !c.encrypt {
+		return req
+	}
+	req.StateKey = c.key
+	req.Op = map[string]string{message.OpSave: message.OpSaveSealed, message.OpSnapshot: message.OpSnapshotSealed}[req.Op]
+	return req
+}
+
+// usage returns what a box has used, also if its processes have ended.
+func (c *client) usage(ctx context.Context, ref string) (driver.Usage, error) {
+	rep, err := c.call(ctx, &message.Request{Op: message.OpUsage, Ref: ref})
+	if err != nil {
+		return driver.Usage{}, sandbox.Wrap(err, "read usage of box", ref)
+	}
+	if rep.Usage == nil {
+		return driver.Usage{}, sandbox.Errorf(sandbox.Unsupported, "read usage of box %s: it has no control group that counts its CPU time", ref)
+	}
+	return *rep.Usage, nil
 }
 
 // errLost is the error of a request whose supervisor ended before its reply.
@@ -332,6 +360,7 @@ func (c *client) create(ctx context.Context, req *message.Request, spec *driver.
 			}
 		}
 	}
+	req.StateKey = c.key
 	if own != nil {
 		req.FirstUser = own.First
 	} else if os.Geteuid() == 0 {

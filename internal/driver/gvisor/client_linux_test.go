@@ -19,6 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 )
 
 // TestEarlierSupervisor sets a lease with a supervisor that does not know leases: it
@@ -41,6 +42,25 @@ func TestEarlierSupervisor(t *testing.T) {
 				t.Errorf("SetLease: %t, %v; want an error: %t", ok, err, c.fails)
 			}
 		})
+	}
+}
+
+// TestEarlierSupervisorEncrypts asks a supervisor that cannot encrypt states to save: the
+// request does not name the operation that it knows.
+func TestEarlierSupervisorEncrypts(t *testing.T) {
+	unknown := message.NewError(sandbox.Errorf(sandbox.Internal, "unknown operation"))
+	c := answeringClient(t, message.Reply{Version: message.VersionSnapshot, Err: unknown})
+	c.key, c.encrypt = make([]byte, sealed.KeySize), true
+	if req := c.saves(&message.Request{Op: message.OpSave}); req.Op != message.OpSaveSealed || len(req.StateKey) == 0 {
+		t.Errorf("the request to save is %q", req.Op)
+	}
+	b := newBox(c, nil, sandbox.NewID(), func(*box) {})
+	defer b.release()
+	if _, err := driver.Save(t.Context(), b); sandbox.KindOf(err) != sandbox.Unsupported {
+		t.Errorf("saved by a supervisor that cannot encrypt: %v; want unsupported", err)
+	}
+	if _, err := b.Snapshot(t.Context(), sandbox.NewID()); sandbox.KindOf(err) != sandbox.Unsupported {
+		t.Errorf("snapshot of a supervisor that cannot encrypt: %v; want unsupported", err)
 	}
 }
 

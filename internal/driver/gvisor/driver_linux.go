@@ -18,6 +18,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
+	"github.com/glovebox-dev/glovebox/internal/state"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
@@ -34,6 +36,10 @@ type Options struct {
 	Guest string
 	// Images keeps the images other than the host's; if it is nil, there are none.
 	Images *image.Store
+	// StateKey opens encrypted states; nil opens none. Encrypt encrypts further ones
+	// with it.
+	StateKey sealed.Key
+	Encrypt  bool
 	// Log receives errors of background work; nil discards them.
 	Log *slog.Logger
 }
@@ -43,6 +49,7 @@ type Driver struct {
 	opts Options
 
 	client *client
+	packer *state.Packer
 
 	mu     sync.Mutex
 	boxes  map[*box]bool         // those that hold connections
@@ -53,6 +60,7 @@ type Driver struct {
 var (
 	_ driver.Driver      = (*Driver)(nil)
 	_ driver.BuildKeeper = (*Driver)(nil)
+	_ driver.LastMeter   = (*Driver)(nil)
 )
 
 // New returns a driver. It starts no process yet; Probe reports whether the driver
@@ -60,6 +68,9 @@ var (
 func New(opts Options) (*Driver, error) {
 	if !filepath.IsAbs(opts.StateDir) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "state directory %q is not absolute", opts.StateDir)
+	}
+	if opts.Encrypt && len(opts.StateKey) == 0 {
+		return nil, sandbox.Errorf(sandbox.Invalid, "no key to encrypt states with")
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -71,8 +82,9 @@ func New(opts Options) (*Driver, error) {
 		}
 		opts.Program = p
 	}
-	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, sending: make(turn, 1), leases: map[string]driver.Lease{}}
-	return &Driver{opts: opts, client: c, boxes: map[*box]bool{}, others: map[builds.ID]*client{}}, nil
+	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, key: opts.StateKey, encrypt: opts.Encrypt, sending: make(turn, 1), leases: map[string]driver.Lease{}}
+	packer := &state.Packer{Dir: filepath.Join(opts.StateDir, "gvisor", "packing")}
+	return &Driver{opts: opts, client: c, packer: packer, boxes: map[*box]bool{}, others: map[builds.ID]*client{}}, nil
 }
 
 // Info implements [driver.Driver].
@@ -182,6 +194,11 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 	return sandbox.Wrap(err, "discard box", ref)
 }
 
+// LastUsage implements [driver.LastMeter].
+func (d *Driver) LastUsage(ctx context.Context, ref string) (driver.Usage, error) {
+	return d.client.usage(ctx, ref)
+}
+
 // Close implements [driver.Driver]. It ends the supervisor, and returns when the
 // supervisor has destroyed the attached boxes.
 func (d *Driver) Close() error {
@@ -218,7 +235,7 @@ func secretValues(secrets []sandbox.Secret) []string {
 // newBox returns a box, and keeps it until its release.
 func (d *Driver) newBox(ref string) *box {
 	b := newBox(d.client, d.opts.Images, ref, d.forget)
-	b.ofBuild = d.ofBuild
+	b.ofBuild, b.packer = d.ofBuild, d.packer
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.boxes[b] = true

@@ -73,11 +73,18 @@ func (b *box) Save(ctx context.Context) (driver.Saved, error) {
 	defer b.asleep.end()
 	b.closeStreams()
 	defer b.allowStreams()
-	rep, err := b.via().call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref})
+	c := b.via()
+	rep, err := c.call(ctx, c.saves(&message.Request{Op: message.OpSave, Ref: b.ref}))
 	if err != nil {
 		return driver.Saved{}, sandbox.Wrap(err, "save box", b.ref)
 	}
 	return *rep.Saved, nil
+}
+
+// Pack implements [driver.Packer].
+func (b *box) Pack(ctx context.Context) (int64, error) {
+	n, err := b.packer.Pack(ctx, message.StateDir(b.via().stateDir, b.ref), b.ref)
+	return n, sandbox.Wrap(err, "pack state of box", b.ref)
 }
 
 // resumeSaved resumes a saved box, whose order is in the reply to the request that was
@@ -134,7 +141,7 @@ func (d *Driver) ofBuild(id builds.ID) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client{program: program, stateDir: d.opts.StateDir, guest: guest, log: d.opts.Log, sending: make(turn, 1), leases: map[string]driver.Lease{}}
+	c := &client{program: program, stateDir: d.opts.StateDir, guest: guest, log: d.opts.Log, key: d.opts.StateKey, encrypt: d.opts.Encrypt, sending: make(turn, 1), leases: map[string]driver.Lease{}}
 	d.others[id] = c
 	return c, nil
 }

@@ -18,7 +18,8 @@ func (b *box) Snapshot(ctx context.Context, id string) (driver.Snapshot, error) 
 	defer b.asleep.end()
 	b.closeStreams()
 	defer b.allowStreams()
-	rep, err := b.via().call(ctx, &message.Request{Op: message.OpSnapshot, Ref: b.ref, Snapshot: id})
+	c := b.via()
+	rep, err := c.call(ctx, c.saves(&message.Request{Op: message.OpSnapshot, Ref: b.ref, Snapshot: id}))
 	if err != nil {
 		return driver.Snapshot{}, sandbox.Wrap(err, "take snapshot of box", b.ref)
 	}
@@ -38,7 +39,8 @@ func (b *box) Rollback(ctx context.Context, id string) error {
 func (b *box) rollback(ctx context.Context, id string) (err error) {
 	b.closeStreams()
 	defer b.allowStreams()
-	if _, err := b.via().call(ctx, &message.Request{Op: message.OpSave, Ref: b.ref}); err != nil {
+	c := b.via()
+	if _, err := c.call(ctx, c.saves(&message.Request{Op: message.OpSave, Ref: b.ref})); err != nil {
 		return err
 	}
 	// From here on the box must not stay saved, also if the caller leaves.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 	"github.com/glovebox-dev/glovebox/internal/state"
 )
 
@@ -41,9 +42,10 @@ type Writer struct {
 }
 
 // NewWriter begins to write the state at dir of a box that is about to be paused. If
-// this process dies before the state is complete, [state.Interrupted] reports that.
-func NewWriter(dir string) (*Writer, error) {
-	w, err := state.New(dir)
+// this process dies before the state is complete, [state.Interrupted] reports that. If key
+// is not nil, the state is encrypted with it.
+func NewWriter(dir string, key sealed.Key) (*Writer, error) {
+	w, err := state.New(dir, key)
 	return &Writer{Writer: w}, err
 }
 

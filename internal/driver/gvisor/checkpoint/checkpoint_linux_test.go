@@ -25,7 +25,7 @@ func TestCheck(t *testing.T) {
 		"an endpoint":     {"HostConnectedEndpoint", "meta", strings.Repeat("p", pageSize), ErrSocket},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, err := NewWriter(filepath.Join(t.TempDir(), "state"))
+			w, err := NewWriter(filepath.Join(t.TempDir(), "state"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

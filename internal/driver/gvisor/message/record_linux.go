@@ -39,8 +39,11 @@ type Record struct {
 	Root string `json:"root,omitempty"`
 	// MemoryKills counts the kills before the box was saved, if it was.
 	MemoryKills int `json:"memory_kills,omitempty"`
-	// CPUTime is what the box used before it was saved, if it was.
-	CPUTime time.Duration `json:"cpu_time,omitempty"`
+	// CPUTime is what the processes used that have ended, if the box was saved or has
+	// ended. GroupCPUTime is the part of it that Cgroup counted, so that a supervisor
+	// that died before it removed the group does not count that part twice.
+	CPUTime      time.Duration `json:"cpu_time,omitempty"`
+	GroupCPUTime time.Duration `json:"group_cpu_time,omitempty"`
 }
 
 // LinkName is the name of a box's interface inside the box.

@@ -1,9 +1,12 @@
 package message
 
 import (
+	"path/filepath"
+
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
@@ -38,6 +41,9 @@ type Request struct {
 	// Snapshot is the one that OpSnapshot makes, that OpCreateFrom uses, and that
 	// OpRestore uses in place of the box's own state.
 	Snapshot string `json:"snapshot,omitempty"`
+	// StateKey opens encrypted states, for OpRestore and OpCreateFrom. OpSaveSealed and
+	// OpSnapshotSealed encrypt with it.
+	StateKey sealed.Key `json:"state_key,omitempty"`
 	// Lease is the lease of a box, for OpLease.
 	Lease *driver.Lease `json:"lease,omitempty"`
 	// Trace requests spans of the supervisor's work.
@@ -78,17 +84,23 @@ const (
 	OpCreateFrom     = "create from"
 	OpSnapshots      = "list snapshots"
 	OpRemoveSnapshot = "remove snapshot" // Ref is the snapshot
+
+	// Since VersionSealed. They are OpSave and OpSnapshot with encryption, and have names
+	// of their own so that an earlier supervisor does not leave the encryption out.
+	OpSaveSealed     = "save encrypted"
+	OpSnapshotSealed = "snapshot encrypted"
 )
 
 // Version is the version of these messages that a supervisor of this program
 // understands; its replies carry it. Replies of earlier supervisors have no version,
 // which decodes as 0.
 const (
-	Version         = VersionSnapshot
+	Version         = VersionSealed
 	VersionLease    = 1
 	VersionUsage    = 2
 	VersionSave     = 3
 	VersionSnapshot = 4
+	VersionSealed   = 5
 )
 
 // Reply is the supervisor's answer.
@@ -119,3 +131,8 @@ type Reply struct {
 
 // BuildsDir is the directory of builds in the driver's state directory.
 const BuildsDir = "builds"
+
+// StateDir returns the place of the saved state of a box, in a state directory.
+func StateDir(stateDir, ref string) string {
+	return filepath.Join(stateDir, "gvisor", "boxes", ref, "state")
+}

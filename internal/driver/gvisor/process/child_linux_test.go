@@ -37,7 +37,7 @@ func TestChildren(t *testing.T) {
 	}
 	waited := start("read x < /dev/null; exit 4")
 	_, _ = unix.Wait4(waited.pid, nil, 0, nil) // as gVisor may, before reap or after
-	stopped, running := start("kill -STOP $$"), start("trap '' TERM; sleep 60 & wait")
+	stopped, running := start("kill -STOP $$"), start("trap '' TERM; exec sleep 60")
 	for range 2 {
 		if err := KillChildren([]*Child{dead, waited, stopped, running}); err != nil {
 			t.Fatal(err)

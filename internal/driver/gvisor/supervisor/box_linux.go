@@ -172,21 +172,53 @@ func (b *box) incidents() (driver.Incidents, error) {
 	return in, nil
 }
 
-// usage returns what the box has used, or nil if its control group does not count it.
-func (b *box) usage() (*driver.Usage, error) {
+// usage returns what a box has used, also if its processes have ended, or nil if its
+// control group does not count it.
+func (s *supervisor) usage(ref string) (*driver.Usage, error) {
+	b := s.known(ref)
+	if b == nil {
+		var err error
+		if b, err = s.load(ref); err != nil {
+			return nil, err
+		}
+	}
 	b.mu.Lock() // a save moves the count from the group to the record
 	defer b.mu.Unlock()
-	if b.saved() && b.record.CPUTime > 0 {
-		return &driver.Usage{CPU: b.record.CPUTime}, nil
-	}
+	return b.usageLocked()
+}
+
+// usageLocked is usage for a caller that holds b.mu.
+func (b *box) usageLocked() (*driver.Usage, error) {
 	cpu, err := b.record.Cgroup.CPUTime()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		if b.record.CPUTime == 0 {
+			return nil, nil
+		}
+		return &driver.Usage{CPU: b.record.CPUTime}, nil // the group is gone
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read CPU time: %w", err)
 	}
-	return &driver.Usage{CPU: b.record.CPUTime + cpu, Memory: b.memoryUsedLocked()}, nil
+	u := driver.Usage{CPU: b.record.CPUTime + cpu - b.record.GroupCPUTime}
+	if !b.saved() {
+		u.Memory = b.memoryUsedLocked()
+	}
+	return &u, nil
+}
+
+// countCPULocked moves the count of the control group to the record, and writes that.
+// A repetition counts nothing twice. The caller holds b.mu.
+func (b *box) countCPULocked() error {
+	cpu, err := b.record.Cgroup.CPUTime()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read CPU time: %w", err)
+	}
+	b.record.CPUTime += cpu - b.record.GroupCPUTime
+	b.record.GroupCPUTime = cpu
+	return b.save()
 }
 
 // memoryUsedLocked returns the memory in use, or 0 if nothing counts it.

@@ -48,7 +48,8 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.destroy(spec.ID))
+			_, destroyErr := s.destroy(spec.ID)
+			err = errors.Join(err, destroyErr)
 		}
 	}()
 	if err := plan.apply(s.groups, b); err != nil {

@@ -7,13 +7,17 @@ import (
 	"path/filepath"
 	"slices"
 
+	"gvisor.dev/gvisor/pkg/log"
+
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
+	"github.com/glovebox-dev/glovebox/internal/state"
 )
 
-// destroy ends a box in any state and removes all of it.
-func (s *supervisor) destroy(ref string) error {
+// destroy ends a box in any state and removes all of it. It returns what the box has
+// used, or nil if nothing counted it.
+func (s *supervisor) destroy(ref string) (*driver.Usage, error) {
 	b := s.known(ref)
 	if b == nil {
 		var err error
@@ -24,39 +28,47 @@ func (s *supervisor) destroy(ref string) error {
 				b.record.Cgroup = s.groups.Of(ref)
 			}
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	// Kill before locking: the holder of the lock may be waiting for a sentry that
 	// does not answer. The kill ends that wait.
 	if err := s.kill(b); err != nil {
-		return err
+		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
-		return nil
+		return nil, nil
 	}
-	err := s.endLocked(b)
+	used, err := s.endLocked(b)
 	if err == nil {
 		b.gone = true
 		s.forget(ref)
 	}
-	return err
+	return used, err
 }
 
-// endLocked kills the processes of a box and removes its files. The caller holds
-// b.mu.
-func (s *supervisor) endLocked(b *box) error {
-	if err := s.endProcessesLocked(b); err != nil {
-		return err // the record stays for the next try
+// endLocked kills the processes of a box and removes its files. It returns what the box
+// has used. The caller holds b.mu.
+func (s *supervisor) endLocked(b *box) (used *driver.Usage, err error) {
+	count := func() (err error) {
+		used, err = b.usageLocked()
+		return err
 	}
-	return os.RemoveAll(b.dir)
+	if err := s.endProcessesLocked(b, count); err != nil {
+		return used, err // the record stays for the next try
+	}
+	if used != nil {
+		used.Memory = 0
+	}
+	return used, state.RemoveAll(b.dir, b.stateDir())
 }
 
 // endProcessesLocked kills the processes of a box, and removes what belongs to them
-// outside of its directory. The caller holds b.mu.
-func (s *supervisor) endProcessesLocked(b *box) error {
+// outside of its directory. Between the two it calls count, because the control group
+// has then counted all of the CPU time. The caller holds b.mu.
+func (s *supervisor) endProcessesLocked(b *box, count func() error) error {
 	if b.watch != nil {
 		b.watch.Stop()
 	}
@@ -66,6 +78,9 @@ func (s *supervisor) endProcessesLocked(b *box) error {
 	}
 	if err := s.forgetKernel(b); err != nil {
 		errs = append(errs, err)
+	}
+	if err := count(); err != nil {
+		log.Warningf("count the end of %s: %v", b.record.Spec.ID, err)
 	}
 	if err := b.record.Cgroup.Remove(); err != nil {
 		errs = append(errs, err)

@@ -54,7 +54,7 @@ func TestEarlierGofer(t *testing.T) {
 	if loaded, err := s.load(id); err != nil || loaded.sentry() != 4711 || loaded.kernel.Load().ControlSocketPath != c.Sandbox.ControlSocketPath {
 		t.Errorf("loaded: %+v, %v", loaded, err)
 	}
-	if err := s.destroy(id); err != nil {
+	if _, err := s.destroy(id); err != nil {
 		t.Errorf("destroy: %v", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(s.dir, "*", "*"+id+"*")); len(left) > 0 || err != nil {
@@ -102,7 +102,7 @@ func TestDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.RemoveAll(foreign)
-			if err := s.destroy(id); err != nil {
+			if _, err := s.destroy(id); err != nil {
 				t.Errorf("destroy: %v", err)
 			}
 			if left, err := filepath.Glob(filepath.Join(s.dir, "*", "*")); !slices.Equal(left, []string{other}) || err != nil {

@@ -63,6 +63,7 @@ func (p plan) apply(groups *cgroup.Hierarchies, b *box) error {
 	b.record.WatchMemory = p.watchMemory
 	if p.group {
 		b.record.Cgroup = groups.Of(b.record.Spec.ID)
+		b.record.GroupCPUTime = 0 // the group of a box that was saved is gone
 	}
 	// The record must name the group before it exists.
 	if err := b.save(); err != nil || !p.group {

@@ -136,7 +136,8 @@ func (s *supervisor) keep(b *box, left time.Time) bool {
 	if !removed && !l.over(left, time.Now().Round(0), s.othersServe) {
 		return true
 	}
-	return s.destroy(b.record.Spec.ID) != nil // after an error, try again
+	_, err = s.destroy(b.record.Spec.ID)
+	return err != nil // then try again
 }
 
 // over reports whether the lease of a box is over at the time now, whose driver left

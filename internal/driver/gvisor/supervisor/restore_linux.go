@@ -116,14 +116,14 @@ func (s *supervisor) restore(ctx context.Context, b *box, req *message.Request, 
 	}
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
-	st, err := state.Open(b.stateDir(), b.record.Spec.ID)
+	st, err := state.Open(b.stateDir(), b.record.Spec.ID, req.StateKey)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
 	from := st
 	if req.Snapshot != "" {
-		if from, err = s.openSnapshot(req.Snapshot); err != nil {
+		if from, err = s.openSnapshot(req.Snapshot, req.StateKey); err != nil {
 			return err
 		}
 		defer from.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 	"github.com/glovebox-dev/glovebox/internal/state"
 )
 
@@ -42,10 +43,11 @@ func (b *box) stateDir() string { return filepath.Join(b.dir, "state") }
 func (b *box) saved() bool { return state.Exists(b.stateDir()) }
 
 // saveBox saves the state of a box and ends its processes. If it fails, the box runs
-// on. If snapshot is not "", the state is kept as that snapshot, and the box runs on.
-func (s *supervisor) saveBox(ctx context.Context, b *box, snapshot string) (saved *driver.Saved, err error) {
+// on. If snapshot is not "", the state is kept as that snapshot, and the box runs on. If
+// key is not nil, the state is encrypted with it.
+func (s *supervisor) saveBox(ctx context.Context, b *box, snapshot string, key sealed.Key) (saved *driver.Saved, err error) {
 	for range saveTries {
-		if saved, err = s.saveOnce(ctx, b, snapshot); !errors.Is(err, checkpoint.ErrSocket) {
+		if saved, err = s.saveOnce(ctx, b, snapshot, key); !errors.Is(err, checkpoint.ErrSocket) {
 			break
 		}
 		b.stir(ctx)
@@ -53,7 +55,7 @@ func (s *supervisor) saveBox(ctx context.Context, b *box, snapshot string) (save
 	return saved, err
 }
 
-func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string) (*driver.Saved, error) {
+func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string, key sealed.Key) (*driver.Saved, error) {
 	s.mu.Lock()
 	own := b.own
 	s.mu.Unlock()
@@ -96,7 +98,7 @@ func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string) (*dr
 	if err := s.endConnections(ctx, b); err != nil {
 		return nil, err
 	}
-	w, err := s.newWriter(b, snapshot)
+	w, err := s.newWriter(b, snapshot, key)
 	if err != nil {
 		return nil, errors.Join(err, b.restoreNetwork(ctx))
 	}
@@ -208,12 +210,11 @@ func (b *box) stir(ctx context.Context) {
 
 // savedLocked returns a description of the saved state. The caller holds b.mu.
 func (b *box) savedLocked() (*driver.Saved, error) {
-	st, err := state.Open(b.stateDir(), b.record.Spec.ID)
+	bytes, key, err := state.BytesAt(b.stateDir(), b.record.Spec.ID)
 	if err != nil {
 		return nil, err
 	}
-	defer st.Close()
-	return &driver.Saved{Bytes: st.Bytes(), Build: st.Manifest.Key.Program}, nil
+	return &driver.Saved{Bytes: bytes, Build: key.Program}, nil
 }
 
 // awaitNoStreams waits until the sentry has none of the sockets that it was given.
@@ -321,10 +322,7 @@ func (b *box) keepCountsLocked(ctx context.Context) error {
 			b.record.MemoryKills += n
 			b.earlierKills.Store(int64(b.record.MemoryKills))
 		}
-		if used, err := b.record.Cgroup.CPUTime(); err == nil {
-			b.record.CPUTime += used
-		}
-		if err := b.save(); err != nil {
+		if err := errors.Join(b.countCPULocked(), b.save()); err != nil {
 			return err
 		}
 	}
@@ -345,7 +343,7 @@ func (b *box) keepCountsLocked(ctx context.Context) error {
 // endSavedLocked ends the processes of a box whose state is complete. The caller
 // holds b.mu.
 func (s *supervisor) endSavedLocked(b *box) error {
-	if err := s.endProcessesLocked(b); err != nil {
+	if err := s.endProcessesLocked(b, b.countCPULocked); err != nil {
 		return err
 	}
 	s.mu.Lock()

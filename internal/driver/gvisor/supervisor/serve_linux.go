@@ -53,7 +53,7 @@ func (s *supervisor) serve(conn *net.UnixConn) {
 	var ends sync.WaitGroup
 	for _, b := range attached {
 		ends.Go(func() {
-			if err := s.destroy(b.record.Spec.ID); err != nil {
+			if _, err := s.destroy(b.record.Spec.ID); err != nil {
 				log.Warningf("destroy %s: %v", b.record.Spec.ID, err)
 			}
 		})
@@ -106,7 +106,7 @@ func (s *supervisor) answer(ctx context.Context, req *message.Request, files []*
 	rep.Version, rep.Spans = message.Version, spans.Spans()
 	if err := json.NewEncoder(conn).Encode(&rep); err != nil && (req.Op == message.OpCreate || req.Op == message.OpCreateFrom) {
 		// The driver does not know of the box, so it would leak.
-		_ = s.destroy(req.Ref)
+		_, _ = s.destroy(req.Ref)
 	}
 }
 
@@ -183,7 +183,11 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 	case message.OpWatch:
 		return s.watch(req.Ref, files)
 	case message.OpDestroy, message.OpDiscard:
-		return s.destroy(req.Ref)
+		rep.Usage, err = s.destroy(req.Ref)
+		return err
+	case message.OpUsage:
+		rep.Usage, err = s.usage(req.Ref)
+		return err
 	case message.OpList:
 		s.swept.Do(func() { go s.sweepBuilds() })
 		rep.Refs, err = s.list()
@@ -192,6 +196,9 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 	b, err := s.find(req.Ref)
 	if err != nil {
 		return err
+	}
+	if sealedOp := req.Op == message.OpSaveSealed || req.Op == message.OpSnapshotSealed; sealedOp && len(req.StateKey) == 0 {
+		return sandbox.Errorf(sandbox.Invalid, "no key to encrypt with")
 	}
 	switch req.Op {
 	case message.OpDial:
@@ -203,8 +210,6 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		rep.Report, err = b.report(ctx)
 	case message.OpIncidents:
 		rep.Incidents, err = b.incidents()
-	case message.OpUsage:
-		rep.Usage, err = b.usage()
 	case message.OpUnnamed:
 		rep.Sentry, rep.Workspace = b.sentry(), b.record.Spec.Workspace
 		for _, m := range b.record.Spec.Mounts {
@@ -231,16 +236,16 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		if rep.Order, rep.Build, err = s.order(b); rep.Order == nil && err == nil {
 			err = b.resume()
 		}
-	case message.OpSave:
+	case message.OpSave, message.OpSaveSealed:
 		if len(b.record.Spec.Mounts) > 0 {
 			return sandbox.Errorf(sandbox.Unsupported, "a sandbox with several workspaces cannot be saved on disk")
 		}
-		rep.Saved, err = s.saveBox(ctx, b, "")
-	case message.OpSnapshot:
+		rep.Saved, err = s.saveBox(ctx, b, "", req.StateKey)
+	case message.OpSnapshot, message.OpSnapshotSealed:
 		if len(b.record.Spec.Mounts) > 0 {
 			return sandbox.Errorf(sandbox.Unsupported, "a sandbox with several workspaces has no snapshots")
 		}
-		rep.Snapshot, err = s.snapshot(ctx, b, req.Snapshot)
+		rep.Snapshot, err = s.snapshot(ctx, b, req.Snapshot, req.StateKey)
 	case message.OpRestore:
 		err = s.restore(ctx, b, req, files)
 	default:

@@ -23,6 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 	"github.com/glovebox-dev/glovebox/internal/state"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -55,11 +56,11 @@ func (b *box) endStanding() error {
 
 // newWriter begins the state of a box that is about to be paused: its own, or that of a
 // snapshot.
-func (s *supervisor) newWriter(b *box, snapshot string) (*checkpoint.Writer, error) {
+func (s *supervisor) newWriter(b *box, snapshot string, key sealed.Key) (*checkpoint.Writer, error) {
 	if snapshot == "" {
-		return checkpoint.NewWriter(b.stateDir())
+		return checkpoint.NewWriter(b.stateDir(), key)
 	}
-	w, err := checkpoint.NewWriter(s.snapshotState(snapshot))
+	w, err := checkpoint.NewWriter(s.snapshotState(snapshot), key)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (s *supervisor) newWriter(b *box, snapshot string) (*checkpoint.Writer, err
 }
 
 // snapshot keeps the state of a box as a snapshot.
-func (s *supervisor) snapshot(ctx context.Context, b *box, id string) (*driver.Snapshot, error) {
+func (s *supervisor) snapshot(ctx context.Context, b *box, id string, key sealed.Key) (*driver.Snapshot, error) {
 	if !sandbox.ValidID(id) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "%q is not the identifier of a snapshot", id)
 	}
@@ -83,7 +84,7 @@ func (s *supervisor) snapshot(ctx context.Context, b *box, id string) (*driver.S
 		}
 		return nil, err
 	}
-	saved, err := s.saveBox(ctx, b, id)
+	saved, err := s.saveBox(ctx, b, id, key)
 	if err != nil {
 		// If gVisor still writes, its files go on without names.
 		return nil, errors.Join(err, s.removeSnapshot(id))
@@ -103,16 +104,15 @@ func (s *supervisor) keepSnapshot(w *checkpoint.Writer, m state.Manifest, id str
 		return nil, errors.Join(err, w.Discard())
 	}
 	defer w.Close()
-	bytes, err := w.Bytes()
-	return &driver.Saved{Bytes: bytes, Build: m.Key.Program, Stood: stood}, err
+	return &driver.Saved{Bytes: w.Bytes(), Build: m.Key.Program, Stood: stood}, nil
 }
 
 // openSnapshot opens the state of a snapshot, which the caller closes.
-func (s *supervisor) openSnapshot(id string) (*state.State, error) {
+func (s *supervisor) openSnapshot(id string, key sealed.Key) (*state.State, error) {
 	if !sandbox.ValidID(id) || !state.Exists(s.snapshotState(id)) {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no snapshot %q", id)
 	}
-	return state.Open(s.snapshotState(id), id)
+	return state.Open(s.snapshotState(id), id, key)
 }
 
 // snapshots returns the identifiers of all snapshots.
@@ -154,7 +154,7 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 	}
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
-	from, err := s.openSnapshot(req.Snapshot)
+	from, err := s.openSnapshot(req.Snapshot, req.StateKey)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,8 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.destroy(spec.ID))
+			_, destroyErr := s.destroy(spec.ID)
+			err = errors.Join(err, destroyErr)
 		}
 	}()
 	if err := plan.apply(s.groups, b); err != nil {
