@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -33,17 +34,34 @@ type Platform interface {
 	Remove(ctx context.Context, ref string) error
 }
 
+// An Ender is a Platform whose reports come late. AwaitEnd returns the state of the
+// container ref when it has ended, or its state after a time that the platform
+// chooses. Its errors are those of State.
+type Ender interface {
+	AwaitEnd(ctx context.Context, ref string) (State, error)
+}
+
+// Streams are the standard input and output of the guest, of a relay or of a tunnel.
+type Streams = stdio.Streams
+
 // A State is the state of a container.
 type State struct {
 	Running bool
 	// OOMKilled means that the host kernel killed the container for its memory.
 	OOMKilled bool
+	// CPUs and MemoryBytes are limits that the platform says are in force. They are
+	// zero if the platform does not say. Source describes where they come from.
+	CPUs        float64
+	MemoryBytes int64
+	Source      string
 }
 
 var (
 	// ErrStartFailed is wrapped by errors of a container whose guest does not start.
 	// The guest's volume may be damaged.
 	ErrStartFailed = sandbox.Errorf(sandbox.Unavailable, "the guest does not start")
+	// ErrNoTunnel is wrapped by errors of a box whose guest cannot be its own tunnel.
+	ErrNoTunnel = sandbox.Errorf(sandbox.Unsupported, "the guest cannot make its interface")
 	// ErrForeignUsers is wrapped by errors of a box whose programs may not write its
 	// workspace, because it belongs to another user inside the box.
 	ErrForeignUsers = sandbox.Errorf(sandbox.Unsupported, "the engine has users of its own")
@@ -113,6 +131,7 @@ type Box struct {
 
 	mu       sync.Mutex
 	carrier  *guestapi.Carrier // nil until the first use; guarded by mu
+	held     io.Closer         // nil unless Hold was called; guarded by mu
 	released bool              // guarded by mu
 }
 
@@ -131,8 +150,9 @@ var (
 // box has a network. Begin returns the receipt for the driver to check.
 //
 // The error wraps [ErrStartFailed] if the guest does not answer, and
-// [ErrForeignUsers] if programs may not write the workspace.
-func (b *Box) Begin(ctx context.Context, streams *stdio.Conn, tunnel Tunnel) (sandbox.Receipt, error) {
+// [ErrForeignUsers] if programs may not write the workspace. It wraps [ErrNoTunnel]
+// if the box cannot have its network.
+func (b *Box) Begin(ctx context.Context, streams Streams, tunnel Tunnel) (sandbox.Receipt, error) {
 	b.mu.Lock()
 	b.carrier = guestapi.NewCarrier(streams)
 	b.mu.Unlock()
@@ -155,6 +175,9 @@ func (b *Box) Begin(ctx context.Context, streams *stdio.Conn, tunnel Tunnel) (sa
 		return nil, err
 	}
 	if b.rec.linked() {
+		if in.NoTunnel != "" {
+			return nil, tunnel.Explain(fmt.Errorf("%w: %s", ErrNoTunnel, in.NoTunnel))
+		}
 		if err := b.network.start(ctx, tunnel); err != nil {
 			return nil, err
 		}
@@ -162,7 +185,28 @@ func (b *Box) Begin(ctx context.Context, streams *stdio.Conn, tunnel Tunnel) (sa
 			return nil, err
 		}
 	}
-	return receiptOf(b.rec, in, b.network.policy(), b.network.inForce(ctx)), nil
+	return b.receiptOf(ctx, in), nil
+}
+
+// receiptOf makes a receipt from the kernel's values and the platform's. A kernel of
+// the box's own does not show the limits of the machine around it.
+func (b *Box) receiptOf(ctx context.Context, in *guestapi.Limits) sandbox.Receipt {
+	r := receiptOf(b.rec, in, b.network.policy(), b.network.inForce(ctx))
+	if in.Group.CPUs > 0 && in.Group.MemoryBytes > 0 {
+		return r
+	}
+	s, err := b.platform.State(ctx, b.Ref())
+	if err != nil || s.Source == "" {
+		return r // it says that they are not enforced
+	}
+	return fromPlatform(r, &b.rec.Spec.Limits, in.Group, s)
+}
+
+// Hold makes the box close c when it is released.
+func (b *Box) Hold(c io.Closer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = c
 }
 
 // checkMounted makes sure that programs may write the workspace. If the platform
@@ -194,9 +238,12 @@ func (b *Box) Release() {
 	delete(b.boxes.open, b)
 	b.boxes.mu.Unlock()
 	b.mu.Lock()
-	c := b.carrier
-	b.carrier, b.released = nil, true
+	c, held := b.carrier, b.held
+	b.carrier, b.held, b.released = nil, nil, true
 	b.mu.Unlock()
+	if held != nil {
+		held.Close()
+	}
 	b.holder.Stop()
 	b.network.close()
 	b.guest.Close()
@@ -283,6 +330,13 @@ func (b *Box) state(ctx context.Context) error {
 // orGone returns err, wrapped in ErrGone if the box is gone. It waits a moment,
 // because the container of a guest that has just died ends slightly later.
 func (b *Box) orGone(ctx context.Context, err error) error {
+	if e, ok := b.platform.(Ender); ok {
+		c, ierr := e.AwaitEnd(ctx, b.Ref())
+		if driver.IsGone(ierr) || ierr == nil && !c.Running {
+			return fmt.Errorf("%w: %w", driver.ErrGone, err)
+		}
+		return err
+	}
 	for deadline := time.Now().Add(goneTime); ; {
 		c, ierr := b.platform.State(ctx, b.Ref())
 		if driver.IsGone(ierr) || ierr == nil && !c.Running {
@@ -302,7 +356,7 @@ func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 	if err != nil {
 		return nil, sandbox.Wrap(b.orGone(ctx, err), "read receipt of box", b.Ref())
 	}
-	return receiptOf(b.rec, in, b.network.policy(), b.network.inForce(ctx)), nil
+	return b.receiptOf(ctx, in), nil
 }
 
 // Incidents implements [driver.Reporter].
@@ -316,15 +370,17 @@ func (b *Box) Incidents(ctx context.Context) (driver.Incidents, error) {
 	}
 	in := driver.Incidents{Alive: c.Running}
 	if !in.Alive {
-		if c.OOMKilled {
-			in.MemoryKills = 1
-		}
-		return in, nil
+		return ended(c), nil
 	}
 	ask, cancel := context.WithTimeout(ctx, incidentTime)
 	defer cancel()
 	l, err := b.guest.Limits(ask)
 	if err != nil {
+		if e, ok := b.platform.(Ender); ok && ctx.Err() == nil {
+			if c, err := e.AwaitEnd(ctx, b.Ref()); driver.IsGone(err) || err == nil && !c.Running {
+				return ended(c), nil
+			}
+		}
 		if ctx.Err() == nil {
 			return in, nil // the guest is alive, and too busy to answer
 		}
@@ -332,6 +388,14 @@ func (b *Box) Incidents(ctx context.Context) (driver.Incidents, error) {
 	}
 	in.MemoryKills, in.ProcessRefusals = l.Group.MemoryKills, l.Group.ProcessRefusals
 	return in, nil
+}
+
+// ended returns the incidents of a container that has ended.
+func ended(c State) driver.Incidents {
+	if c.OOMKilled {
+		return driver.Incidents{MemoryKills: 1}
+	}
+	return driver.Incidents{}
 }
 
 // SetLease implements [driver.Leaser].

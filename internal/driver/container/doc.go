@@ -30,6 +30,9 @@
 // and output. The other end, on this machine, is the process of package network
 // that enforces the policy.
 //
+// A guest with one user, in a Pod, leaves the platform's network by itself. It makes
+// the interface in a namespace of its own, and its parent process is the tunnel.
+//
 // The link therefore needs none of the platform's networks, wherever the platform
 // is. The box's programs have no more control over it than over any interface. If
 // any part ends, the box reaches nothing.

@@ -36,6 +36,10 @@ const (
 // its standard streams to the guest of its container.
 func RelayArgs() []string { return []string{"relay"} }
 
+// PacketRelayArgs are those of a relay to the packets of a box whose guest is its own
+// tunnel: it has one user, and a network.
+func PacketRelayArgs() []string { return append(RelayArgs(), "--tunnel") }
+
 // guestArgs returns the arguments of the guest's program as the guest of a box. The
 // guest sets the limits of processes itself: container engines differ in the limits
 // that they allow, and add their own.
@@ -46,10 +50,18 @@ func guestArgs(rec *Record) []string {
 		own = sandbox.WorkDir + "," + homeDir
 	}
 	args := []string{
-		"serve", "--stdio", "--image-env", "--no-setid",
+		"serve", "--image-env", "--no-setid",
 		"--threads", strconv.Itoa(guestThreads), "--nofile", strconv.Itoa(maxOpenFiles),
 		"--cpus", strconv.FormatFloat(spec.Limits.CPUs, 'f', -1, 64),
-		"--own", own, "--interpreter", driver.InterpreterAddress,
+		"--interpreter", driver.InterpreterAddress,
+	}
+	if rec.OneUser {
+		args = append(args, "--self", "--hidden", "--leave-network")
+		if rec.linked() {
+			args = append(append(args, "--tunnel"), linkArgs()...)
+		}
+	} else {
+		args = append(args, "--stdio", "--own", own)
 	}
 	if !spec.Detached {
 		args = append(args, "--leased")
@@ -71,8 +83,11 @@ func guestArgs(rec *Record) []string {
 }
 
 // tunnelArgs returns the arguments of the guest's program as a tunnel.
-func tunnelArgs() []string {
-	args := []string{"tunnel", "--mtu", strconv.Itoa(network.MTU)}
+func tunnelArgs() []string { return append([]string{"tunnel"}, linkArgs()...) }
+
+// linkArgs returns the arguments that describe a tunnel's interface.
+func linkArgs() []string {
+	args := []string{"--mtu", strconv.Itoa(network.MTU)}
 	for _, p := range []netip.Prefix{network.Guest4, network.Guest6} {
 		args = append(args, "--address", p.String())
 	}

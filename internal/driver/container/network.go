@@ -9,6 +9,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/container/link"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -33,7 +34,7 @@ type boxNetwork struct {
 	mu     sync.Mutex
 	closed bool
 	// link is nil without a network, or if another process has the link; guarded by mu.
-	link *link
+	link *link.Link
 	// The connections of a network that was taken over are numbered from base on.
 	takenOver, based bool  // guarded by mu
 	base             int64 // guarded by mu
@@ -72,7 +73,7 @@ func (n *boxNetwork) start(ctx context.Context, tunnel Tunnel) error {
 	if err := keepPolicy(dir, n.spec.Network); err != nil {
 		return err
 	}
-	lock, err := lockNetwork(dir)
+	lock, err := link.Lock(dir)
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (n *boxNetwork) takeOver(ctx context.Context, tunnel Tunnel) (err error) {
 	if err != nil {
 		return err
 	}
-	lock, err := lockNetwork(dir)
+	lock, err := link.Lock(dir)
 	if err != nil || lock == nil {
 		return err
 	}
@@ -135,14 +136,14 @@ func (n *boxNetwork) open(ctx context.Context, tunnel Tunnel, lock *os.File, opt
 	if err != nil {
 		return err
 	}
-	l, err := startLink(n.program, n.spec.ID, dir, opts, streams, lock)
+	l, err := link.Start(n.program, n.spec.ID, dir, opts, streams, lock)
 	if err != nil {
 		return errors.Join(err, streams.Close())
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		l.close()
+		l.Close()
 		return sandbox.Errorf(sandbox.Conflict, "the box was destroyed meanwhile")
 	}
 	n.link = l
@@ -155,7 +156,7 @@ func (n *boxNetwork) close() {
 	l := n.link
 	n.link, n.closed = nil, true
 	n.mu.Unlock()
-	l.close()
+	l.Close()
 }
 
 // inForce returns the policy that the box's network enforces. It is "" if the
@@ -250,4 +251,4 @@ func (n *boxNetwork) authority(ctx context.Context) ([]byte, error) {
 
 // CanNetwork reports whether boxes can have a network, with the program of its
 // process; "" is no program.
-func CanNetwork(program string) bool { return haveLinks && program != "" }
+func CanNetwork(program string) bool { return link.Available && program != "" }

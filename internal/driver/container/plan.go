@@ -56,8 +56,8 @@ func (a Abilities) Lacking(spec *driver.Spec) sandbox.ControlName {
 // A Plan is the description of a container for a driver to translate.
 //
 // The program of every container is the guest's, at [GuestPath] in a volume that is
-// mounted read-only at [GuestDir]. It runs as root of the container in the
-// directory /, and gets its standard input from the process that made it. When that
+// mounted read-only at [GuestDir]. It runs as root of the container, unless the
+// record says OneUser, in the directory /, and gets its standard input from the process that made it. When that
 // process ends, so does the input. Some rules are for every container:
 //
 //   - It has an IPC namespace of its own.
@@ -130,6 +130,10 @@ func NewPlan(state *StateDir, rec *Record, can Abilities, volumes []string) (*Pl
 		}
 		return n
 	}
+	own := capabilities
+	if rec.OneUser {
+		own = nil
+	}
 	cpus := math.Min(l.CPUs, float64(max(can.CPUs, 1)))
 	p := &Plan{
 		Name:         spec.ID,
@@ -137,7 +141,7 @@ func NewPlan(state *StateDir, rec *Record, can Abilities, volumes []string) (*Pl
 		Args:         guestArgs(rec),
 		Labels:       labels,
 		UserCode:     true,
-		Capabilities: capabilities,
+		Capabilities: own,
 		ReadOnlyRoot: rec.Disk == DiskMemory,
 		MemoryBytes:  limit(sandbox.ControlMemory, can.Memory, l.MemoryBytes),
 		NanoCPUs:     limit(sandbox.ControlCPU, can.CPU, int64(math.Round(cpus*1e9))),

@@ -27,11 +27,11 @@ func receiptOf(rec *Record, in *guestapi.Limits, asked, inForce sandbox.Network)
 		},
 		processControl(l.Processes, in.Group),
 		diskControl(rec, in.Mounts),
-		networkControl(in.Interfaces, rec.linked(), asked, inForce),
+		networkControl(in, rec, asked, inForce),
 		{
 			Name:      sandbox.ControlUser,
 			Asked:     sandbox.User,
-			Value:     userValue(in.UserNamespace),
+			Value:     userValue(rec, in.UserNamespace),
 			Mechanism: fmt.Sprintf("the guest runs programs as uid %d", sandbox.UserUID),
 			Enforced:  true,
 		},
@@ -40,7 +40,8 @@ func receiptOf(rec *Record, in *guestapi.Limits, asked, inForce sandbox.Network)
 			Asked:     "none",
 			Value:     "user programs " + in.Capabilities + "; bounding set " + in.Bounding,
 			Mechanism: "no_new_privs, capability bounding set",
-			Enforced:  in.NoNewPrivs && isZero(in.Capabilities) && few(in.Bounding),
+			// Without root and without new privileges, nothing uses the bounding set.
+			Enforced: in.NoNewPrivs && isZero(in.Capabilities) && (rec.OneUser || few(in.Bounding)),
 		},
 		{
 			Name:      sandbox.ControlSeccomp,
@@ -53,8 +54,9 @@ func receiptOf(rec *Record, in *guestapi.Limits, asked, inForce sandbox.Network)
 	}
 }
 
-// networkControl reports what the box can reach; names are its interfaces.
-func networkControl(names []string, linked bool, asked, inForce sandbox.Network) sandbox.Control {
+// networkControl reports what the box can reach.
+func networkControl(in *guestapi.Limits, rec *Record, asked, inForce sandbox.Network) sandbox.Control {
+	names := in.Interfaces
 	c := sandbox.Control{
 		Name:      sandbox.ControlNetwork,
 		Asked:     string(asked),
@@ -62,7 +64,7 @@ func networkControl(names []string, linked bool, asked, inForce sandbox.Network)
 		Mechanism: "a network namespace with no device",
 		Enforced:  len(names) == 0 || slices.Equal(names, []string{"lo"}),
 	}
-	if !linked {
+	if !rec.linked() {
 		return c
 	}
 	c.Mechanism = "a network stack of its own behind the only interface, which decides about every connection"
@@ -71,7 +73,9 @@ func networkControl(names []string, linked bool, asked, inForce sandbox.Network)
 	} else {
 		c.Value += "; policy in force: " + string(inForce)
 	}
-	c.Enforced = (inForce == "" || inForce == asked) &&
+	// The platform's own interface may have the name of a tunnel's. A guest that makes
+	// its interface itself says whether it did.
+	c.Enforced = (inForce == "" || inForce == asked) && (in.Tunnel || !rec.OneUser) &&
 		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != linkName })
 	return c
 }
@@ -87,6 +91,23 @@ func cpuControl(asked, got float64) sandbox.Control {
 		c.Enforced = got <= asked+1e-4 // container engines round to whole microseconds
 	}
 	return c
+}
+
+// fromPlatform puts the platform's limits of processors and memory where the kernel
+// inside shows none.
+func fromPlatform(r sandbox.Receipt, l *sandbox.Limits, inside guestapi.Group, s State) sandbox.Receipt {
+	for i := range r {
+		c := &r[i]
+		switch {
+		case c.Name == sandbox.ControlCPU && inside.CPUs == 0:
+			*c = cpuControl(l.CPUs, s.CPUs)
+			c.Mechanism = s.Source
+		case c.Name == sandbox.ControlMemory && inside.MemoryBytes == 0 && s.MemoryBytes > 0:
+			c.Value, c.Mechanism = sandbox.FormatBytes(s.MemoryBytes), s.Source
+			c.Enforced = s.MemoryBytes <= l.MemoryBytes
+		}
+	}
+	return r
 }
 
 func memoryValue(g guestapi.Group) string {
@@ -178,7 +199,10 @@ func rootControl(rec *Record, mounts []guestapi.Mount) sandbox.Control {
 	return c
 }
 
-func userValue(namespace bool) string {
+func userValue(rec *Record, namespace bool) string {
+	if rec.OneUser {
+		return "one user, also for what is asked for as root: there is no root inside"
+	}
 	if namespace {
 		return "in a user namespace: root inside is nobody outside"
 	}

@@ -27,6 +27,14 @@ func TestReceiptOf(t *testing.T) {
 	if weak := receiptOf(rec, rootless, rec.Spec.Network, "").Unenforced(); len(weak) > 0 {
 		t.Errorf("of a box of a rootless engine: %v", weak)
 	}
+	linked := &Record{Spec: driver.Spec{Limits: sandbox.DefaultLimits(), Network: sandbox.NetworkInternet}, Disk: DiskMemory, OneUser: true}
+	for _, tunnel := range []bool{true, false} { // false: the interface is the platform's
+		l := good()
+		l.Interfaces, l.Tunnel = []string{"lo", "eth0"}, tunnel
+		if c := receiptOf(linked, l, linked.Spec.Network, linked.Spec.Network).Control(sandbox.ControlNetwork); c.Enforced != tunnel {
+			t.Errorf("the network of a box with one user, and a tunnel %v: %+v", tunnel, c)
+		}
+	}
 	for name, change := range map[sandbox.ControlName]func(*guestapi.Limits){
 		sandbox.ControlCPU:       func(l *guestapi.Limits) { l.Group.CPUs = 0 },
 		sandbox.ControlMemory:    func(l *guestapi.Limits) { l.Group.MemoryBytes = 0 },

@@ -30,6 +30,9 @@ const (
 type Record struct {
 	Spec driver.Spec `json:"spec"`
 	Disk DiskMode    `json:"disk"`
+	// OneUser means that the guest and all programs are the same user, which is not
+	// root, and has no capabilities.
+	OneUser bool `json:"oneUser,omitempty"`
 	// Workspaces is the volume that a server of workspaces serves; empty for a box.
 	Workspaces string `json:"keeper,omitempty"`
 	// Lease is nil for an attached box, and for a box of an earlier program.

@@ -73,3 +73,8 @@ func settingMounts(linked bool) map[string]string {
 	}
 	return mounts
 }
+
+// Resolvers returns the addresses of the DNS servers of a box with a network.
+func Resolvers() []string {
+	return []string{network.Gateway4.Addr().String(), network.Gateway6.Addr().String()}
+}

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -170,45 +169,7 @@ func (f *finder) processes(t testing.TB, _, ref string) []int {
 	if id == "" {
 		return nil
 	}
-	return append(inGroup(t, id), networks(t, ref)...)
-}
-
-// networks finds the processes that carry a box's network.
-func networks(t testing.TB, ref string) []int {
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []int
-	for _, file := range files {
-		args, _ := os.ReadFile(file)
-		if string(args) == "glovebox-network\x00"+ref+"\x00" {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			found = append(found, pid)
-		}
-	}
-	return found
-}
-
-func inGroup(t testing.TB, name string) []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		// A process that has ended, and is not reaped, is in its group still.
-		group, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
-		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if strings.Contains(string(group), name) && !strings.Contains(string(stat), ") Z ") {
-			found = append(found, pid)
-		}
-	}
-	return found
+	return drivertest.ContainerProcesses(t, id, ref)
 }
 
 // leftovers lists what the engine has of boxes in dir, and what this machine
@@ -259,7 +220,7 @@ func (f *finder) leftovers(t testing.TB, dir string) []string {
 		if live {
 			continue
 		}
-		for _, pid := range append(inGroup(t, id), networks(t, ref)...) {
+		for _, pid := range drivertest.ContainerProcesses(t, id, ref) {
 			left = append(left, fmt.Sprintf("process %d of %s", pid, ref))
 		}
 		if strings.Contains(string(mounts), id) {

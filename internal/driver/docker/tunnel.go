@@ -7,7 +7,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
-	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -25,7 +24,7 @@ type tunnel struct {
 var _ container.Tunnel = (*tunnel)(nil)
 
 // Start implements [container.Tunnel].
-func (t *tunnel) Start(ctx context.Context) (*stdio.Conn, error) {
+func (t *tunnel) Start(ctx context.Context) (container.Streams, error) {
 	volume, err := t.guestVolume(ctx)
 	if err != nil {
 		return nil, err

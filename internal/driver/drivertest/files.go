@@ -332,6 +332,12 @@ func fileSpecial(t *testing.T, b *Box, dir string) {
 func fileOwner(t *testing.T, st *site, b *Box) {
 	st.s.isolated(t, st)
 	b.write(t, "/tmp/users", "by user")
+	if st.Info().Features.OneUser {
+		if e, err := b.Client.Stat(step(t), "/tmp/users", asUser); err != nil || e.Owner != sandbox.User {
+			t.Errorf("Stat of a file of the only user: got %+v, %v", e, err)
+		}
+		return
+	}
 	if _, err := b.Client.Write(step(t), "/tmp/roots-dir/file", strings.NewReader("by root"), guestapi.WriteOptions{User: sandbox.Root}); err != nil {
 		t.Fatalf("Write as root: %v", err)
 	}

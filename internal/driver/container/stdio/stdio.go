@@ -1,8 +1,8 @@
 // Package stdio makes one connection of the standard streams of a process in a
-// container.
+// container, and carries the packets of a box on such streams.
 //
 // Only package container and the drivers of containers import it. The caller that
-// made a [Conn] closes it.
+// made a [Conn] or [Packets] closes it.
 package stdio
 
 import (

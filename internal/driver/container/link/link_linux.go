@@ -1,4 +1,4 @@
-package container
+package link
 
 import (
 	"encoding/binary"
@@ -13,22 +13,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
-// haveLinks means that boxes can have a network on this platform.
-const haveLinks = true
+// Available means that boxes can have a network on this platform.
+const Available = true
 
-// A link carries packets between a box's tunnel and its process of
+// A Link carries packets between a box's tunnel and its process of
 // package network. The container's packets have no Ethernet header; those of the
 // process have one.
-type link struct {
+type Link struct {
 	tunnel io.ReadWriteCloser
 	socket *os.File
 	lock   *os.File
 	once   sync.Once
 }
 
-// lockNetwork returns the lock of a process that carries the network of dir, or nil
+// Lock returns the lock of a process that carries the network of dir, or nil
 // if another process holds it. The host kernel releases it when the process ends.
-func lockNetwork(dir string) (*os.File, error) {
+func Lock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -44,9 +44,9 @@ func lockNetwork(dir string) (*os.File, error) {
 	return nil, err
 }
 
-// startLink starts the process and carries packets until either side ends. Then it
+// Start starts the process and carries packets until either side ends. Then it
 // releases the lock.
-func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWriteCloser, lock *os.File) (*link, error) {
+func Start(program, ref, dir string, opts network.Options, tunnel io.ReadWriteCloser, lock *os.File) (*Link, error) {
 	opts.Sums = true
 	p, socket, err := network.Start(program, ref, dir, opts)
 	if err != nil {
@@ -69,15 +69,15 @@ func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWri
 		unix.Close(fd)
 		return nil, err
 	}
-	l := &link{tunnel: tunnel, socket: os.NewFile(uintptr(fd), "link"), lock: lock}
+	l := &Link{tunnel: tunnel, socket: os.NewFile(uintptr(fd), "link"), lock: lock}
 	go l.carryOut()
 	go l.carryIn()
 	go network.KeepFresh(ended, func() []string { return []string{dir} })
 	return l, nil
 }
 
-// close ends the link and both its sides. It is idempotent, and accepts a nil link.
-func (l *link) close() {
+// Close ends the link and both its sides. It is idempotent, and accepts a nil link.
+func (l *Link) Close() {
 	if l == nil {
 		return
 	}
@@ -96,13 +96,13 @@ const (
 )
 
 // carryOut carries packets from the box.
-func (l *link) carryOut() {
-	defer l.close()
-	buf := make([]byte, etherHeader+maxPacket)
+func (l *Link) carryOut() {
+	defer l.Close()
+	buf := make([]byte, etherHeader+MaxPacket)
 	copy(buf, network.GatewayMAC)
 	copy(buf[6:], network.GuestMAC)
 	for {
-		packet, err := readPacket(l.tunnel, buf[etherHeader:])
+		packet, err := ReadPacket(l.tunnel, buf[etherHeader:])
 		if err != nil {
 			return
 		}
@@ -124,9 +124,9 @@ func (l *link) carryOut() {
 }
 
 // carryIn carries packets to the box.
-func (l *link) carryIn() {
-	defer l.close()
-	buf := make([]byte, etherHeader+maxPacket)
+func (l *Link) carryIn() {
+	defer l.Close()
+	buf := make([]byte, etherHeader+MaxPacket)
 	for {
 		n, err := l.socket.Read(buf)
 		if err != nil || n == 0 {
