@@ -277,7 +277,7 @@ func TestTokenVerified(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Unix(1_800_000_000, 0)
 	r := NewRecorder(RecorderOptions{Log: open(t, Options{Dir: dir}), Slog: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
-	ctx := auth.WithRemote(context.Background(), "192.0.2.1:1000")
+	ctx := auth.WithRemote(context.Background(), "192.0.2.1:1000", false)
 	refused := sandbox.Errorf(sandbox.Unauthenticated, "no")
 	for range 50 {
 		r.TokenVerified(ctx, auth.Identity{Principal: "token:a", Token: "tok_1"}, nil)
@@ -286,7 +286,14 @@ func TestTokenVerified(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	r.TokenVerified(ctx, auth.Identity{}, refused)
 	for i := range maxSeen + 1000 { // a flood from many addresses
-		r.TokenVerified(auth.WithRemote(ctx, fmt.Sprintf("[2001:db8::%x]:1", i)), auth.Identity{}, refused)
+		r.TokenVerified(auth.WithRemote(ctx, fmt.Sprintf("[2001:db8:0:%x::1]:1", i), false), auth.Identity{}, refused)
+	}
+	before := len(r.seen)
+	for i := range 50 { // one site has all addresses of a network of 64 bits
+		r.TokenVerified(auth.WithRemote(ctx, fmt.Sprintf("2001:db8:ffff:1::%x", i), true), auth.Identity{}, refused)
+	}
+	if len(r.seen) > before+1 {
+		t.Errorf("50 addresses of one network have %d periods", len(r.seen)-before)
 	}
 	r.Flush()
 	count, uses, more := map[Action]int{}, 0, ""

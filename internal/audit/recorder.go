@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -147,11 +147,7 @@ func (r *Recorder) TokenVerified(ctx context.Context, id auth.Identity, err erro
 	if err != nil {
 		rec.Action, period = TokenRefuse, refusePeriod
 	}
-	host := rec.From
-	if h, _, err := net.SplitHostPort(rec.From); err == nil {
-		host = h
-	}
-	key := string(rec.Action) + "\x00" + string(id.Principal) + "\x00" + id.Token + "\x00" + host
+	key := string(rec.Action) + "\x00" + string(id.Principal) + "\x00" + id.Token + "\x00" + string(fair.AddressOf(rec.From))
 	for _, rec := range r.count(key, rec, period) {
 		r.note(rec)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestNewToken(t *testing.T) {
-	a, b := auth.NewToken(), auth.NewToken()
+	a, b := auth.NewToken(sandbox.Shard{}), auth.NewToken(sandbox.Shard{})
 	if a == b {
 		t.Errorf("two tokens are the same: %s", a)
 	}
@@ -55,7 +55,7 @@ func TestVerify(t *testing.T) {
 	if static.Principal == id.Principal || !static.Can(auth.ScopeAdmin) {
 		t.Errorf("Verify(static) = %+v, want another principal with every scope", static)
 	}
-	for _, wrong := range []string{"", "gbx_", text + "x", text[:len(text)-1], strings.ToUpper(text), "from-the-environmenT", auth.NewToken()} {
+	for _, wrong := range []string{"", "gbx_", text + "x", text[:len(text)-1], strings.ToUpper(text), "from-the-environmenT", auth.NewToken(sandbox.Shard{})} {
 		if _, err := a.Verify(ctx, wrong); !errors.Is(err, sandbox.Unauthenticated) {
 			t.Errorf("Verify(%q): error %v, want unauthenticated", wrong, err)
 		} else if !strings.Contains(sandbox.HintOf(err), "glovebox token create") {
@@ -95,7 +95,7 @@ func TestVerifyStoreFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Verify(t.Context(), auth.NewToken()); sandbox.KindOf(err) != sandbox.Internal {
+	if _, err := a.Verify(t.Context(), auth.NewToken(sandbox.Shard{})); sandbox.KindOf(err) != sandbox.Internal {
 		t.Errorf("Verify with a broken store: %v, want an internal error, not a refusal", err)
 	}
 }

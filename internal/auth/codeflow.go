@@ -123,12 +123,11 @@ func (a *Auth) codeFlow(ctx context.Context) (*codeFlow, error) {
 	if a.issuer == nil || a.issuer.opts.Client == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "people do not sign in at an issuer here")
 	}
-	if _, err := a.issuer.discover(ctx); err != nil {
+	d, err := a.issuer.discover(ctx, true)
+	if err != nil {
 		return nil, err
 	}
-	a.issuer.mu.Lock()
-	defer a.issuer.mu.Unlock()
-	return a.issuer.flow, a.issuer.flowErr
+	return d.flow, d.flowErr
 }
 
 // FinishSignIn exchanges the code of a sign-in, and returns the identity of the person.

@@ -121,13 +121,27 @@ func FromContext(ctx context.Context) (Identity, bool) {
 
 type remoteKey struct{}
 
-// WithRemote returns ctx with the address of the client's connection in it.
-func WithRemote(ctx context.Context, address string) context.Context {
-	return context.WithValue(ctx, remoteKey{}, address)
+type remote struct {
+	address   string
+	forwarded bool
 }
 
-// Remote returns the address of the client's connection, or "" on this machine.
+// WithRemote returns ctx with the address of the client in it, and whether a proxy
+// forwarded the request.
+func WithRemote(ctx context.Context, address string, forwarded bool) context.Context {
+	return context.WithValue(ctx, remoteKey{}, remote{address, forwarded})
+}
+
+// Remote returns the address of the client, or "" on this machine. It has the port of the
+// connection if the client itself made that.
 func Remote(ctx context.Context) string {
-	address, _ := ctx.Value(remoteKey{}).(string)
-	return address
+	r, _ := ctx.Value(remoteKey{}).(remote)
+	return r.address
+}
+
+// Forwarded reports whether a proxy forwarded the request. The client is then not known to
+// be on this machine, whatever its address is.
+func Forwarded(ctx context.Context) bool {
+	r, _ := ctx.Value(remoteKey{}).(remote)
+	return r.forwarded
 }

@@ -49,6 +49,9 @@ const (
 	// then, the last keys remain valid.
 	keysTTL   = time.Hour
 	retryKeys = time.Minute
+	// retryDiscovery is how long after a failure a sign-in asks the issuer again for its
+	// endpoints. After a success, it does so after keysTTL.
+	retryDiscovery = 10 * time.Second
 	// maxIssuerAnswer bounds the size of an issuer's answer, in bytes.
 	maxIssuerAnswer = 1 << 20
 	// maxSubject is the limit of OpenID Connect for subjects.
@@ -70,9 +73,17 @@ type issuer struct {
 
 	discovering chan struct{} // held during discovery
 	mu          sync.Mutex
-	verifier    *oidc.IDTokenVerifier
-	flow        *codeFlow // or flowErr, if there is a client
-	flowErr     error
+	known       *discovered // nil before the first discovery that succeeds
+}
+
+// discovered is what an issuer says of itself.
+type discovered struct {
+	verifier *oidc.IDTokenVerifier
+	keysURL  string
+	keys     *keySet
+	flow     *codeFlow // or flowErr, if there is a client
+	flowErr  error
+	due      time.Time // from when on a sign-in asks the issuer again
 }
 
 func newIssuer(o Issuer, now func() time.Time) *issuer {
@@ -93,11 +104,11 @@ func looksSigned(token string) bool {
 // [sandbox.Unauthenticated], or [sandbox.Unavailable] if the issuer is needed and
 // does not answer.
 func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
-	v, err := i.discover(ctx)
+	d, err := i.discover(ctx, false)
 	if err != nil {
 		return Identity{}, err
 	}
-	token, err := i.verifySigned(ctx, v, text, i.opts.Audience)
+	token, err := i.verifySigned(ctx, d.verifier, text, i.opts.Audience)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -177,16 +188,20 @@ func (i *issuer) unavailable(err error) error {
 		"try again later, or use a token from glovebox token create")
 }
 
-// discover returns the verifier. The first call asks the issuer where its keys
-// are; concurrent calls wait for the answer.
-func (i *issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
-	known := func() *oidc.IDTokenVerifier {
+// discover returns what the issuer says of itself. The first call asks the issuer, and
+// concurrent calls wait for the answer. A sign-in asks again when the answer is due for
+// renewal, because endpoints move, and because an answer without usable endpoints may be
+// a mistake that its operator corrects. If the issuer then does not answer, the last
+// answer remains.
+func (i *issuer) discover(ctx context.Context, signIn bool) (*discovered, error) {
+	last := func() *discovered {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		return i.verifier
+		return i.known
 	}
-	if v := known(); v != nil {
-		return v, nil
+	good := func(d *discovered) bool { return d != nil && (!signIn || i.now().Before(d.due)) }
+	if d := last(); good(d) {
+		return d, nil
 	}
 	select {
 	case i.discovering <- struct{}{}:
@@ -194,9 +209,27 @@ func (i *issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	case <-ctx.Done():
 		return nil, i.unavailable(ctx.Err())
 	}
-	if v := known(); v != nil {
-		return v, nil
+	before := last()
+	if good(before) {
+		return before, nil
 	}
+	d, err := i.ask(ctx, before)
+	if err != nil && before == nil {
+		return nil, err
+	}
+	if err != nil {
+		again := *before
+		d, again.due = &again, i.now().Add(retryDiscovery)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.known = d
+	return d, nil
+}
+
+// ask asks the issuer what it says of itself. The known keys of the answer before remain
+// if their address does.
+func (i *issuer) ask(ctx context.Context, before *discovered) (*discovered, error) {
 	// The result serves other callers, too, so do not cancel the request with
 	// this caller.
 	long := oidc.ClientContext(context.WithoutCancel(ctx), &http.Client{Transport: i.web, Timeout: fetchTimeout})
@@ -210,17 +243,20 @@ func (i *issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	if err := p.Claims(&document); err != nil {
 		return nil, i.unavailable(err)
 	}
-	keys := &keySet{issuer: i, fetch: func() *oidc.RemoteKeySet { return oidc.NewRemoteKeySet(long, document.Keys) }}
-	keys.current, keys.due = keys.fetch(), i.now().Add(keysTTL)
-	v := oidc.NewVerifier(i.opts.URL, keys, &oidc.Config{ClientID: i.opts.Audience, SupportedSigningAlgs: signatures, Now: i.now})
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.verifier = v; i.opts.Client != nil {
-		if i.flow, err = newCodeFlow(i.opts, p, keys, i.now); err != nil {
-			i.flowErr = i.unavailable(err)
+	d := &discovered{keysURL: document.Keys, due: i.now().Add(keysTTL)}
+	if before != nil && before.keysURL == d.keysURL {
+		d.keys = before.keys
+	} else {
+		d.keys = &keySet{issuer: i, fetch: func() *oidc.RemoteKeySet { return oidc.NewRemoteKeySet(long, document.Keys) }}
+		d.keys.current, d.keys.due = d.keys.fetch(), i.now().Add(keysTTL)
+	}
+	d.verifier = oidc.NewVerifier(i.opts.URL, d.keys, &oidc.Config{ClientID: i.opts.Audience, SupportedSigningAlgs: signatures, Now: i.now})
+	if i.opts.Client != nil {
+		if d.flow, err = newCodeFlow(i.opts, p, d.keys, i.now); err != nil {
+			d.flowErr, d.due = i.unavailable(err), i.now().Add(retryDiscovery)
 		}
 	}
-	return v, nil
+	return d, nil
 }
 
 // unavailableKey is a context key for a pointer to an error. The key set stores

@@ -91,7 +91,7 @@ func (a *Auth) Make(ctx context.Context, n TokenSpec) (string, sandbox.Token, er
 	} else if !errors.Is(err, sandbox.NotFound) {
 		return "", sandbox.Token{}, err
 	}
-	text := NewToken()
+	text := NewToken(a.shard)
 	t := sandbox.Token{
 		ID:          sandbox.NewTokenID(),
 		Name:        n.Name,
@@ -145,7 +145,7 @@ func (a *Auth) Rotate(ctx context.Context, idOrName string, r Rotation) (string,
 	if r.Lifetime == 0 && !t.Expires.IsZero() {
 		r.Lifetime = t.Expires.Sub(made)
 	}
-	old, text := t.Hash, NewToken()
+	old, text := t.Hash, NewToken(a.shard)
 	t.Hash, t.Rotated, t.PreviousUntil = Hash(text), now, now.Add(r.Grace)
 	if !t.Expires.IsZero() && t.Expires.Before(t.PreviousUntil) {
 		t.PreviousUntil = t.Expires // a rotation does not extend the life of a text

@@ -18,11 +18,12 @@ import (
 // leaked secrets can recognise it.
 const TokenPrefix = "gbx_"
 
-// NewToken returns the text of a new token: the prefix and 256 random bits.
-func NewToken() string {
+// NewToken returns the text of a new token: the prefix, the mark of the server's
+// shard, and 256 random bits.
+func NewToken(shard sandbox.Shard) string {
 	b := make([]byte, 32)
 	rand.Read(b)
-	return TokenPrefix + base64.RawURLEncoding.EncodeToString(b)
+	return TokenPrefix + shard.Mark(base64.RawURLEncoding.EncodeToString(b))
 }
 
 // Hash returns the hash of a token, which is stored in place of the token. It
@@ -64,6 +65,8 @@ type Options struct {
 	// Tokens stores the tokens. If it is nil, only Static and tokens of Issuer
 	// are accepted.
 	Tokens TokenStore
+	// Shard is in the texts of new tokens; the zero value is none.
+	Shard sandbox.Shard
 	// Static, if not empty, is the token from the environment. It has all scopes
 	// and its own principal, and is not in the store.
 	Static string
@@ -96,7 +99,8 @@ const touchEvery = time.Minute
 // Auth makes and verifies tokens. It is safe for concurrent use.
 type Auth struct {
 	tokens      TokenStore
-	grants      GrantStore // or nil
+	shard       sandbox.Shard // of new tokens
+	grants      GrantStore    // or nil
 	static      bool
 	staticHash  [sha256.Size]byte
 	issuer      *issuer // or nil
@@ -118,7 +122,7 @@ type Auth struct {
 // New returns an Auth. If the static token is too short or contains white space,
 // the error wraps [sandbox.Invalid].
 func New(o Options) (*Auth, error) {
-	a := &Auth{tokens: o.Tokens, grants: o.Grants, verified: o.Verified, recordClaim: o.Claimed, now: o.Now, claims: map[sandbox.Principal]claim{}, touched: map[string]time.Time{}, expires: map[string]time.Time{}, rotated: map[string]int{}}
+	a := &Auth{tokens: o.Tokens, shard: o.Shard, grants: o.Grants, verified: o.Verified, recordClaim: o.Claimed, now: o.Now, claims: map[sandbox.Principal]claim{}, touched: map[string]time.Time{}, expires: map[string]time.Time{}, rotated: map[string]int{}}
 	if a.now == nil {
 		a.now = time.Now
 	}

@@ -49,6 +49,7 @@ type Config struct {
 
 	Workspace Workspace `yaml:"workspace"`
 	Snapshots Snapshots `yaml:"snapshots"`
+	Saved     Saved     `yaml:"saved"`
 
 	Audit Audit `yaml:"audit"`
 	Usage Usage `yaml:"usage"`
@@ -57,11 +58,12 @@ type Config struct {
 	Templates Templates `yaml:"templates"`
 	Languages Languages `yaml:"languages"`
 
-	Docker Docker `yaml:"docker"`
-	E2B    E2B    `yaml:"e2b"`
-	MCP    MCP    `yaml:"mcp"`
-	Server Server `yaml:"server"`
-	Update Update `yaml:"update"`
+	Docker     Docker     `yaml:"docker"`
+	Kubernetes Kubernetes `yaml:"kubernetes"`
+	E2B        E2B        `yaml:"e2b"`
+	MCP        MCP        `yaml:"mcp"`
+	Server     Server     `yaml:"server"`
+	Update     Update     `yaml:"update"`
 }
 
 // Pool configures the warm pool of servers.
@@ -187,6 +189,27 @@ type Docker struct {
 	// "volume", in the container engine. Empty is volume for an engine that is
 	// reached by network, unless Outside is set.
 	Workspaces string `yaml:"workspaces"`
+}
+
+// Kubernetes configures the driver kubernetes.
+type Kubernetes struct {
+	// Kubeconfig is a file with clusters and credentials, and Context a context of it.
+	// If Kubeconfig is empty, it is the file that kubectl uses, or the ServiceAccount
+	// of the Pod in which the server runs. If Context is empty, it is the current one.
+	Kubeconfig string `yaml:"kubeconfig"`
+	Context    string `yaml:"context"`
+	// Namespace is where Pods are made; empty is that of the context.
+	Namespace string `yaml:"namespace"`
+	// RuntimeClass is the runtime class of sandboxes, of which the operator knows that
+	// it has a kernel of its own. AllowContainerBoundary accepts sandboxes without one.
+	RuntimeClass           string `yaml:"runtime_class"`
+	AllowContainerBoundary bool   `yaml:"allow_container_boundary"`
+	// GuestImage is the image of this version of Glovebox.
+	GuestImage string `yaml:"guest_image"`
+	// PullSecrets are names of Secrets with credentials for registries.
+	PullSecrets []string `yaml:"pull_secrets"`
+	// StartTimeout is how long a Pod may take to start.
+	StartTimeout Duration `yaml:"start_timeout"`
 }
 
 // Images configures the images of a driver without a container engine.
@@ -331,12 +354,15 @@ func Default(getenv func(string) string) Config {
 			TotalSize:  50 << 30,
 			TotalFiles: 500_000,
 		},
+		Saved:     Saved{CompressAfter: Duration(time.Hour)},
 		Snapshots: Snapshots{Count: 100, Size: 16 << 30, Keep: Duration(7 * 24 * time.Hour)},
 		Audit:     Audit{FileSize: 64 << 20},
 		MCP:       MCP{Profile: ProfileNative},
 		Images:    Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
 		Templates: Templates{ContextSize: 1 << 30, ImageSpace: 10 << 30, Builds: 2, BuildTime: Duration(30 * time.Minute), ReadyTime: Duration(time.Minute)},
 		Server:    defaultServer(),
+
+		Kubernetes: Kubernetes{StartTimeout: Duration(2 * time.Minute)},
 	}
 }
 
@@ -456,6 +482,9 @@ func (c *Config) Validate() error {
 	if w := c.Docker.Workspaces; w != "" && w != "directory" && w != "volume" {
 		return invalid("docker.workspaces", fmt.Sprintf("%q is neither directory nor volume", w), "write directory or volume, or leave it empty")
 	}
+	if c.Kubernetes.StartTimeout <= 0 {
+		return invalid("kubernetes.start_timeout", fmt.Sprintf("%v is not a positive duration", c.Kubernetes.StartTimeout), "write it like 2m")
+	}
 	if err := c.Languages.validate(); err != nil {
 		return err
 	}
@@ -473,6 +502,9 @@ func (c *Config) Validate() error {
 			"write it like 64MiB")
 	}
 	if err := c.Snapshots.validate(); err != nil {
+		return err
+	}
+	if err := c.Saved.validate(); err != nil {
 		return err
 	}
 	if err := c.Workspace.validate(); err != nil {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -66,7 +67,9 @@ func TestSampleIsTheDefault(t *testing.T) {
 	want.Sandbox.AllowUnenforced = got.Sandbox.AllowUnenforced[:0]
 	want.Network.Allow, want.Network.Default, want.Secrets = []string{}, []string{}, []Secret{}
 	want.Server.AllowHosts, want.Server.AllowOrigins, want.MCP.Tools = []string{}, []string{}, []string{}
+	want.Server.TrustedProxies = []string{}
 	want.MCP.AllowDirs, want.MCP.Approve = []string{}, []string{}
+	want.Kubernetes.PullSecrets = []string{}
 	want.Images.Registries, want.Images.Mirrors = []string{}, map[string][]string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("sample.yaml differs from Default (-want +got):\n%s", diff)
@@ -247,6 +250,9 @@ func TestValidate(t *testing.T) {
 		"timeout over max":           {func(c *Config) { c.Run.MaxTimeout = 1 }, "run.max_timeout"},
 		"short history":              {func(c *Config) { c.Run.Keep = 0 }, "run.keep"},
 		"small log":                  {func(c *Config) { c.Run.LogSize = 1 }, "run.log_size"},
+		"negative time to compress":  {func(c *Config) { c.Saved.CompressAfter = -1 }, "saved.compress_after"},
+		"no key":                     {func(c *Config) { c.Saved.Encrypt = true }, "saved.encrypt"},
+		"relative key":               {func(c *Config) { c.Saved.Key = "key" }, "saved.key"},
 		"no snapshot":                {func(c *Config) { c.Snapshots.Count = 0 }, "snapshots.count"},
 		"no room for snapshots":      {func(c *Config) { c.Snapshots.Size = 0 }, "snapshots.size"},
 		"no time for snapshots":      {func(c *Config) { c.Snapshots.Keep = 0 }, "snapshots.keep"},
@@ -259,6 +265,10 @@ func TestValidate(t *testing.T) {
 		"no build":                   {func(c *Config) { c.Templates.Builds = 0 }, "templates.builds"},
 		"no build time":              {func(c *Config) { c.Templates.BuildTime = 0 }, "templates.build_time"},
 		"no ready time":              {func(c *Config) { c.Templates.ReadyTime = -1 }, "templates.ready_time"},
+		"a proxy by name":            {func(c *Config) { c.Server.TrustedProxies = []string{"10.0.0.1", "proxy.example"} }, "server.trusted_proxies"},
+		"a proxy with a zone":        {func(c *Config) { c.Server.TrustedProxies = []string{"fe80::1%eth0"} }, "server.trusted_proxies"},
+		"a proxy in IPv6's form":     {func(c *Config) { c.Server.TrustedProxies = []string{"::ffff:10.0.0.0/104"} }, "server.trusted_proxies"},
+		"everybody is a proxy":       {func(c *Config) { c.Server.TrustedProxies = []string{"0.0.0.0/0"} }, "server.trusted_proxies"},
 		"no rate":                    {func(c *Config) { c.Server.RateLimit = 0 }, "server.rate_limit"},
 		"small body":                 {func(c *Config) { c.Server.BodyLimit = 1 }, "server.body_limit"},
 		"no session":                 {func(c *Config) { c.Server.Sessions = 0 }, "server.sessions"},
@@ -316,6 +326,7 @@ func TestServerFromEnvironment(t *testing.T) {
 	c, err := Load(write(t, "server:\n  oidc:\n    scopes:\n      run: box.run\n"), env(
 		"GLOVEBOX_TLS_CERT", "~/cert.pem", "GLOVEBOX_TLS_KEY", "/key.pem", "GLOVEBOX_PUBLIC_URL", "https://box.example",
 		"GLOVEBOX_ALLOW_HOSTS", "a, b:80,", "GLOVEBOX_ALLOW_ORIGINS", "https://app.example",
+		"GLOVEBOX_TRUSTED_PROXIES", "10.1.2.3/8,fd00::1",
 		"GLOVEBOX_OIDC_ISSUER", "https://issuer.example", "GLOVEBOX_OIDC_AUDIENCE", "box",
 		"GLOVEBOX_OIDC_CLIENT_ID", "pages", "GLOVEBOX_OIDC_CLIENT_SECRET_FILE", write(t, "of\n")))
 	if err != nil {
@@ -324,6 +335,7 @@ func TestServerFromEnvironment(t *testing.T) {
 	want := defaultServer()
 	want.TLSCert, want.TLSKey, want.PublicURL = filepath.Join(userHome(), "cert.pem"), "/key.pem", "https://box.example"
 	want.AllowHosts, want.AllowOrigins = []string{"a", "b:80"}, []string{"https://app.example"}
+	want.TrustedProxies = []string{"10.1.2.3/8", "fd00::1"}
 	want.OIDC = OIDC{Issuer: "https://issuer.example", Audience: "box", Scopes: OIDCScopes{Run: "box.run", Files: "files", Admin: "admin"}, Groups: OIDCGroups{Map: map[string]string{}},
 		Client: OIDCClient{ID: "pages", Secret: "of", Scopes: []string{}, Parameters: map[string]string{}}}
 	if diff := cmp.Diff(want, c.Server); diff != "" {
@@ -331,6 +343,9 @@ func TestServerFromEnvironment(t *testing.T) {
 	}
 	if err := c.Validate(); err != nil {
 		t.Error(err)
+	}
+	if proxies, err := c.Server.Proxies(); err != nil || fmt.Sprint(proxies) != "[10.0.0.0/8 fd00::1/128]" {
+		t.Errorf("proxies %v, %v", proxies, err)
 	}
 	for _, text := range []string{"", "run", "walk=x"} {
 		if err := c.Server.OIDC.SetScope(text); err == nil {

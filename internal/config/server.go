@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -69,6 +70,9 @@ type Server struct {
 	// MetricsListen is the address for metrics. If it is empty, they are at
 	// /metrics of Listen.
 	MetricsListen string `yaml:"metrics_listen"`
+	// Shard is the number, from 0 to 1023, of this server among several behind one
+	// address; empty is none.
+	Shard string `yaml:"shard"`
 	// PublicURL is the URL at which clients reach the server, if it differs from
 	// Listen: for example, a proxy's.
 	PublicURL string `yaml:"public_url"`
@@ -83,6 +87,9 @@ type Server struct {
 	// headers, in addition to the listening address.
 	AllowHosts   []string `yaml:"allow_hosts"`
 	AllowOrigins []string `yaml:"allow_origins"`
+	// TrustedProxies are the addresses of the operator's own proxies, as addresses or
+	// ranges. The address of their clients comes from the header X-Forwarded-For.
+	TrustedProxies []string `yaml:"trusted_proxies"`
 	// RateLimit is the maximum number of requests per second of one principal.
 	// Bursts may have twice as many.
 	RateLimit float64 `yaml:"rate_limit"`
@@ -278,7 +285,16 @@ func secretFromFile(to *string, variable, path string) error {
 	return nil
 }
 
+// ShardID returns the shard of a valid configuration.
+func (s *Server) ShardID() sandbox.Shard {
+	shard, _ := sandbox.ParseShard(s.Shard) // validate has checked it
+	return shard
+}
+
 func (s *Server) validate() error {
+	if _, err := sandbox.ParseShard(s.Shard); err != nil {
+		return invalid("server.shard", err.Error(), "give each server behind one address another number; see docs/guides/scale.md")
+	}
 	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
 		return invalid("server.listen", fmt.Sprintf("%q is not host:port", s.Listen), "write it like 127.0.0.1:8080")
 	}
@@ -300,6 +316,9 @@ func (s *Server) validate() error {
 			return invalid("server.public_url", fmt.Sprintf("%q is not the URL of a server", s.PublicURL),
 				"write it like https://glovebox.example.com")
 		}
+	}
+	if _, err := s.Proxies(); err != nil {
+		return err
 	}
 	if (s.TLSCert == "") != (s.TLSKey == "") {
 		return invalid("server.tls_cert", "and server.tls_key must both be set, but only one is",
@@ -325,6 +344,27 @@ func (s *Server) validate() error {
 		return err
 	}
 	return s.validateSignIn()
+}
+
+// Proxies returns TrustedProxies as ranges of addresses. The error wraps
+// [sandbox.Invalid].
+func (s *Server) Proxies() ([]netip.Prefix, error) {
+	const field = "server.trusted_proxies"
+	var all []netip.Prefix
+	for _, text := range s.TrustedProxies {
+		p, err := netip.ParsePrefix(text)
+		if a, aErr := netip.ParseAddr(text); aErr == nil && a.Zone() == "" {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		switch {
+		case err != nil || p.Addr().Is4In6():
+			return nil, invalid(field, fmt.Sprintf("%q is not a range of addresses", text), "write it like 10.0.0.0/8, 192.0.2.1 or fd00::/8")
+		case p.Bits() == 0:
+			return nil, invalid(field, fmt.Sprintf("%q is every address, so every client could claim any address", text), "name the addresses of the proxies")
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
 }
 
 // validateSignIn requires an encrypted way to the sign-in page: people type tokens

@@ -15,7 +15,7 @@ var otherVariables = []string{
 	"GLOVEBOX_PICTURES",                             // package cli/screen
 	"GLOVEBOX_BIND", "GLOVEBOX_GID", "GLOVEBOX_UID", // deploy
 	"GLOVEBOX_RELEASE_KEY", "GLOVEBOX_RELEASE_PASSWORD", // release
-	"GLOVEBOX_BUN", "GLOVEBOX_FIGURES", "GLOVEBOX_NODES", "GLOVEBOX_PYTHONS", "GLOVEBOX_REQUIRE", "GLOVEBOX_SOAK", "GLOVEBOX_URL", // tests
+	"GLOVEBOX_BUN", "GLOVEBOX_FIGURES", "GLOVEBOX_NODES", "GLOVEBOX_PYTHONS", "GLOVEBOX_REQUIRE", "GLOVEBOX_SCREENSHOTS", "GLOVEBOX_SOAK", "GLOVEBOX_URL", // tests
 }
 
 // testPrefixes begin the names of other variables of tests.

@@ -74,6 +74,8 @@ type Options struct {
 	Engine Engine
 	Auth   Verifier
 	Log    *slog.Logger
+	// Shard is in cookies and one-time links; the zero value is none.
+	Shard sandbox.Shard
 	// Issuer is the URL of the issuer at which people sign in, or "".
 	Issuer string
 	// Version is the version of the program, for the foot of each page.
@@ -113,8 +115,9 @@ type Options struct {
 type Server struct {
 	opts     Options
 	sessions *sessions
-	links    *links
-	flows    *flows
+	links    *oneTime[auth.Identity] // by the code of a one-time link
+	flows    *oneTime[flow]          // by the value of a cookie, as arrivals
+	arrivals *oneTime[arrival]
 	attempts *attempts
 	checked  auditState
 	loads    *loads
@@ -134,9 +137,10 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		opts:     o,
-		sessions: newSessions(o.Now),
-		links:    newLinks(o.Now),
-		flows:    newFlows(o.Now),
+		sessions: newSessions(o.Now, o.Shard),
+		links:    newOneTime[auth.Identity](o.Now, o.Shard, linkTTL, maxLinks),
+		flows:    newOneTime[flow](o.Now, o.Shard, flowTTL, maxFlows),
+		arrivals: newOneTime[arrival](o.Now, o.Shard, arrivalTTL, maxArrivals),
 		attempts: newAttempts(),
 		loads:    newLoads(o.Now),
 		pages:    http.NewServeMux(),
@@ -147,6 +151,7 @@ func New(o Options) *Server {
 	s.public.HandleFunc("GET "+signInPath, s.showSignIn)
 	s.public.HandleFunc("POST "+signInPath, s.signIn)
 	s.public.HandleFunc("GET "+openPath, s.open)
+	s.public.HandleFunc("GET "+arrivedPath, s.arrived)
 	s.public.HandleFunc("GET "+issuerPath, s.toIssuer)
 	s.public.HandleFunc("GET "+IssuerBackPath, s.fromIssuer)
 

@@ -54,6 +54,7 @@ type engine struct {
 	refusal  error    // of each action on snapshots
 	actions  []string // on snapshots
 	forks    []sandbox.Fork
+	many     int // sandboxes in the list
 }
 
 func newEngine() *engine {
@@ -124,7 +125,13 @@ func (e *engine) List(_ context.Context, p sandbox.Principal) ([]sandbox.Sandbox
 	if p != alice {
 		return nil, nil
 	}
-	return []sandbox.Sandbox{e.box}, nil
+	list := []sandbox.Sandbox{e.box}
+	for i := 1; i < e.many; i++ {
+		other := e.box
+		other.ID = fmt.Sprintf("sbx_%026d", i)
+		list = append(list, other)
+	}
+	return list, nil
 }
 
 func (e *engine) Loads(_ context.Context, p sandbox.Principal) map[string]sandbox.Load {
@@ -520,6 +527,14 @@ func (w *world) request(method, path string, form url.Values, headers ...string)
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	return r
+}
+
+// arrive begins the session of a person who is signed in, and wants that page to be next.
+func (w *world) arrive(next string) {
+	w.Helper()
+	if res, body := w.get(arrivedPath); res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != next {
+		w.Fatalf("arrived: %d to %s\n%s", res.StatusCode, res.Header.Get("Location"), body)
+	}
 }
 
 // do sends a request, and keeps the cookies of the answer.

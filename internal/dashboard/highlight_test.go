@@ -74,7 +74,7 @@ func TestTableOf(t *testing.T) {
 	frame := `<div><style>th{}</style><table border="1" class="dataframe"><thead><tr style="x"><th></th><th>name</th><th>n</th></tr></thead>
 <tbody><tr><th>0</th><td>a &lt;b&gt; <script>alert(1)</script></td><td>1.5</td></tr><tr><th>1</th><td><b>c</b></td><td>-2</td></tr></tbody></table></div>`
 	got, ok := tableOf(frame)
-	want := tableView{Head: []string{"", "name", "n"}, Rows: [][]cell{
+	want := tableView{Head: []cell{{"", true, true}, {"name", true, false}, {"n", true, true}}, Rows: [][]cell{
 		{{"0", true, true}, {"a <b>", false, false}, {"1.5", false, true}}, {{"1", true, true}, {"c", false, false}, {"-2", false, true}},
 	}}
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
@@ -83,6 +83,17 @@ func TestTableOf(t *testing.T) {
 	for _, page := range []string{"", "<b>x</b>", "<table>", "<td>x", "<table></table>", "<table><tr></tr></table>"} {
 		if got, ok := tableOf(page); ok {
 			t.Errorf("%q: %+v", page, got)
+		}
+	}
+	aligned, ok := tableOf("<table><tr><th>day<th>share<th>mixed<th>empty<tr><td>2026-11-24<td>+1,000.5 %<td>1<td><tr><td>2026-11-25<td>NaN<td>one<td>None")
+	for i, want := range []bool{false, true, false, false} {
+		if head := aligned.Head[i]; !ok || head.Number != want {
+			t.Errorf("the column %s has numbers: %v", head.Text, head.Number)
+		}
+		for _, row := range aligned.Rows {
+			if row[i].Number != want {
+				t.Errorf("%s is not aligned with its column", row[i].Text)
+			}
 		}
 	}
 	large, ok := tableOf("<table>" + strings.Repeat("<tr>"+strings.Repeat("<td>x", 100), 600))
@@ -100,7 +111,7 @@ func TestRichResults(t *testing.T) {
 	}}
 	w.signIn("alice")
 	_, body := w.get(Path + "runs/" + theRun)
-	for _, want := range []string{`<th scope="col">a</th>`, "<td>&lt;script&gt;", `data-chart="{&#34;type&#34;`, ">a chart</pre>"} {
+	for _, want := range []string{`<th scope="col" role="columnheader">a</th>`, `<td role="cell">&lt;script&gt;`, `data-chart="{&#34;type&#34;`, ">a chart</pre>"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q:\n%s", want, body)
 		}

@@ -2,12 +2,10 @@ package dashboard
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
@@ -39,52 +37,7 @@ const (
 // A flow is a sign-in at the issuer that a browser began.
 type flow struct {
 	auth.SignIn
-	next    string
-	expires time.Time
-}
-
-// flows are the sign-ins that wait for the issuer, by the hash of the cookie's value.
-type flows struct {
-	now func() time.Time
-
-	mu  sync.Mutex
-	set map[[sha256.Size]byte]flow
-}
-
-func newFlows(now func() time.Time) *flows {
-	return &flows{now: now, set: map[[sha256.Size]byte]flow{}}
-}
-
-// put keeps a flow, and returns the value of its cookie. The oldest makes room.
-func (l *flows) put(f flow) (secret string) {
-	now := l.now()
-	secret, f.expires = newSecret(), now.Add(flowTTL)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var first [sha256.Size]byte
-	var ends time.Time
-	for key, old := range l.set {
-		if !now.Before(old.expires) {
-			delete(l.set, key)
-		} else if ends.IsZero() || old.expires.Before(ends) {
-			first, ends = key, old.expires
-		}
-	}
-	if len(l.set) >= maxFlows {
-		delete(l.set, first)
-	}
-	l.set[sha256.Sum256([]byte(secret))] = f
-	return secret
-}
-
-// take returns the flow of a cookie's value, which is then no longer valid.
-func (l *flows) take(secret string) (flow, bool) {
-	key := sha256.Sum256([]byte(secret))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f, ok := l.set[key]
-	delete(l.set, key)
-	return f, ok && l.now().Before(f.expires)
+	next string
 }
 
 // IssuerName returns the issuer's address for people, or "" if there is no sign-in at an
@@ -123,13 +76,14 @@ func (s *Server) toIssuer(w http.ResponseWriter, r *http.Request) {
 		s.notSignedIn(w, r, next, err)
 		return
 	}
-	http.SetCookie(w, s.flowCookie(r, s.flows.put(flow{SignIn: begun, next: next}), int(flowTTL/time.Second)))
+	secret, _ := s.flows.put(flow{SignIn: begun, next: next})
+	http.SetCookie(w, s.flowCookie(r, secret, int(flowTTL/time.Second)))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	http.Redirect(w, r, begun.URL, http.StatusSeeOther)
 }
 
-// fromIssuer begins a session for a person whom the issuer sent back.
+// fromIssuer receives a person after the issuer's sign-in.
 func (s *Server) fromIssuer(w http.ResponseWriter, r *http.Request) {
 	if s.opts.Issuer == "" || r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
 		s.Refuse(w, r, sandbox.Errorf(sandbox.Forbidden, "a sign-in is only for people"))
@@ -165,8 +119,7 @@ func (s *Server) fromIssuer(w http.ResponseWriter, r *http.Request) {
 		refused(http.StatusForbidden, "The issuer gives you none of the scopes run and read, without which there are no sandboxes to see. Its administrator can change that.")
 		return
 	}
-	s.begin(w, r, id)
-	s.show(w, r, http.StatusOK, "opened", frame{Title: "Signed in", Version: s.opts.Version, Refresh: f.next})
+	s.arrive(w, r, id, f.next)
 }
 
 // flowOf returns the flow of a request's cookie, which is then no longer valid.

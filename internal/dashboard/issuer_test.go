@@ -41,9 +41,16 @@ func TestIssuerFlow(t *testing.T) {
 		t.Errorf("a prefetch: %d", res.StatusCode)
 	}
 	res, body := w.get(back("alice"), "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document")
-	if res.StatusCode != 200 || !strings.Contains(body, `content="0;url=/ui/try"`) || w.cookies[secureFlowCookie] != "" {
+	if res.StatusCode != 200 || !strings.Contains(body, `content="0;url=/ui/arrived"`) || w.cookies[secureFlowCookie] != "" {
 		t.Errorf("back: %d, cookies %v\n%s", res.StatusCode, w.cookies, body)
 	}
+	if c := res.Cookies()[1]; c.Name != secureArrivalCookie || !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Domain != "" || c.MaxAge != 60 {
+		t.Errorf("the cookie of the arrival is %v", c)
+	}
+	if res, _ := w.get(Path); res.StatusCode != 303 {
+		t.Errorf("before the session: %d", res.StatusCode)
+	}
+	w.arrive("/ui/try")
 	if res, _ := w.get(Path); res.StatusCode != 200 {
 		t.Errorf("signed in: %d", res.StatusCode)
 	}
@@ -76,11 +83,11 @@ func TestIssuerFlow(t *testing.T) {
 // TestManyFlows begins more sign-ins than are kept, and more than one address may.
 func TestManyFlows(t *testing.T) {
 	w := newWorld(t, withIssuer)
-	first := w.server.flows.put(flow{SignIn: auth.SignIn{State: "first"}})
+	first, _ := w.server.flows.put(flow{SignIn: auth.SignIn{State: "first"}})
 	var last string
 	for range maxFlows {
 		w.now = w.now.Add(1)
-		last = w.server.flows.put(flow{})
+		last, _ = w.server.flows.put(flow{})
 	}
 	if _, ok := w.server.flows.take(first); ok || len(w.server.flows.set) != maxFlows {
 		t.Errorf("the first one is kept: %t; %d flows", ok, len(w.server.flows.set))

@@ -15,7 +15,8 @@ const (
 	shownStopped  = 10
 	sandboxRuns   = 200
 	connections   = 200
-	programOnLine = 80 // characters of a program on one line
+	programOnLine = 80  // characters of a program on one line
+	causeOnLine   = 160 // characters of the cause of a failure on one line
 )
 
 // A nowView is the content of the page of live sandboxes.
@@ -53,10 +54,28 @@ func newRunRow(r sandbox.ListedRun) runRow {
 	if cut {
 		line += " …"
 	}
-	if line == "" && r.Service != nil {
+	switch {
+	case line == "" && r.Service != nil:
 		line = r.Service.Name
+	case r.Language == "" && strings.Contains(r.Program, shellScript):
+		line = "shell"
 	}
 	return runRow{r, line}
+}
+
+// shellScript is what the program of an interactive shell contains.
+var shellScript = sandbox.NewShell("", sandbox.TerminalSize{}).Argv[2]
+
+// Why returns the cause of a failure on one line, or "".
+func (r runRow) Why() string {
+	if r.Status != sandbox.RunFinished || tone(r.Verdict.Code) != "bad" {
+		return ""
+	}
+	why := []rune(sentence(strings.Join(strings.Fields(r.Verdict.Cause), " ")))
+	if len(why) > causeOnLine {
+		return string(why[:causeOnLine]) + " …"
+	}
+	return string(why)
 }
 
 // Took returns how long a finished run took.

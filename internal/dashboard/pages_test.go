@@ -141,6 +141,61 @@ func TestLargeOutput(t *testing.T) {
 	}
 }
 
+// TestManySandboxes lists as many live sandboxes as the engine does.
+func TestManySandboxes(t *testing.T) {
+	w := newWorld(t, nil)
+	w.signIn("alice")
+	w.engine.many = 1000
+	_, body := w.get(Path)
+	if rows := strings.Count(body, `data-key="sbx_`); rows != 1000 || len(body) > 2<<20 {
+		t.Errorf("the page has %d rows and %d bytes", rows, len(body))
+	}
+}
+
+// TestCause has lists of runs say why a run failed.
+func TestCause(t *testing.T) {
+	w := newWorld(t, nil)
+	w.signIn("alice")
+	long := strings.Repeat("é", causeOnLine)
+	for name, tt := range map[string]struct {
+		verdict sandbox.Verdict
+		want    string
+	}{
+		"a failure":   {sandbox.Verdict{Code: sandbox.Failed, Cause: "it raised\nan <b>error</b>"}, "It raised an &lt;b&gt;error&lt;/b&gt;"},
+		"a long text": {sandbox.Verdict{Code: sandbox.Timeout, Cause: long + "é"}, long + " …"},
+		"success":     {sandbox.Verdict{Code: sandbox.OK, Cause: "a cause"}, ""},
+		"cancelled":   {sandbox.Verdict{Code: sandbox.Cancelled, Cause: "a cause"}, ""},
+		"no cause":    {sandbox.Verdict{Code: sandbox.Failed}, ""},
+	} {
+		w.engine.run.Verdict = tt.verdict
+		for _, path := range []string{Path, Path + "sandboxes/" + box} {
+			_, body := w.get(path)
+			_, got, found := strings.Cut(body, `<span class="sub why">`)
+			got, _, _ = strings.Cut(got, "</span>")
+			if got != tt.want || found != (tt.want != "") {
+				t.Errorf("%s, %s: %q, want %q", name, path, got, tt.want)
+			}
+		}
+	}
+	w.engine.run.Status = sandbox.RunRunning
+	w.engine.run.Verdict = sandbox.Verdict{}
+	if _, body := w.get(Path); strings.Contains(body, "sub why") {
+		t.Error("a run in progress has failed")
+	}
+}
+
+// TestShellInList gives interactive shells a name.
+func TestShellInList(t *testing.T) {
+	shell := sandbox.ListedRun{Program: "/bin/sh -c '" + shellScript + "'"}
+	if row := newRunRow(shell); row.Line != "shell" {
+		t.Errorf("a shell is %q", row.Line)
+	}
+	shell.Language = "bash"
+	if row := newRunRow(shell); row.Line == "shell" {
+		t.Error("code that starts a shell is called one")
+	}
+}
+
 // TestFirstPage keeps what a browser loads for the first page small.
 func TestFirstPage(t *testing.T) {
 	w := newWorld(t, nil)
@@ -189,6 +244,27 @@ func TestRunStream(t *testing.T) {
 		res, body := w.get(Path + "runs/" + theRun + "/events")
 		if res.Header.Get("Content-Type") != "text/event-stream" || strings.Count(body, "event: page\n") != 2 || !strings.HasSuffix(body, "event: over\n\n") {
 			t.Errorf("%v\n%s", res.Header, body)
+		}
+	})
+}
+
+// TestForeignStream has bob follow the page of live sandboxes while alice has one.
+func TestForeignStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(o *Options) { o.Now = time.Now })
+		w.signIn("bob")
+		ctx, leave := context.WithCancel(t.Context())
+		rec, done := httptest.NewRecorder(), make(chan struct{})
+		r := w.request("GET", Path+"events", nil).WithContext(ctx)
+		go func() {
+			defer close(done)
+			w.server.Authenticate(w.server).ServeHTTP(rec, r)
+		}()
+		time.Sleep(2*aliveEvery + pollEvery)
+		leave()
+		<-done
+		if body := rec.Body.String(); !strings.Contains(body, "No live sandboxes") || strings.Contains(body, box) || strings.Contains(body, theRun) {
+			t.Errorf("the stream is\n%s", body)
 		}
 	})
 }

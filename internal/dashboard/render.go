@@ -27,7 +27,7 @@ var pageFiles embed.FS
 var staticFiles embed.FS
 
 // templates are all pages. Each has the name of its file, without the ending.
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
+var templates = template.Must(parsePages(template.New("").Funcs(template.FuncMap{
 	"bytes":    sandbox.FormatBytes,
 	"clock":    clock,
 	"ago":      ago,
@@ -40,7 +40,18 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"where":    where,
 	"gibHours": gibHours,
 	"cpus":     cpus,
-}).ParseFS(pageFiles, "pages/*.html"))
+	"sentence": sentence,
+})))
+
+// sentence returns a text with a capital letter at its beginning, if that is a word and no
+// name of a file or an argument.
+func sentence(text string) string {
+	first, _, _ := strings.Cut(text, " ")
+	if first == "" || strings.Trim(first, "abcdefghijklmnopqrstuvwxyz") != "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
 
 // A frame is the part of each page around its content.
 type frame struct {

@@ -49,14 +49,15 @@ type session struct {
 
 // sessions are the sessions of all people, by the hash of the cookie's value.
 type sessions struct {
-	now func() time.Time
+	now   func() time.Time
+	shard sandbox.Shard
 
 	mu  sync.Mutex
 	set map[[sha256.Size]byte]*session
 }
 
-func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, set: map[[sha256.Size]byte]*session{}}
+func newSessions(now func() time.Time, shard sandbox.Shard) *sessions {
+	return &sessions{now: now, shard: shard, set: map[[sha256.Size]byte]*session{}}
 }
 
 // newSecret returns a random text of 256 bits.
@@ -68,7 +69,7 @@ func newSecret() string {
 
 // begin makes a session, and returns the value of its cookie.
 func (l *sessions) begin(id auth.Identity, local bool) (secret string) {
-	secret = newSecret()
+	secret = l.shard.Mark(newSecret())
 	now := l.now()
 	ctx, over := context.WithCancel(context.Background())
 	s := &session{key: sha256.Sum256([]byte(secret)), id: id, local: local, begun: now, used: now, ctx: ctx, over: over}
@@ -150,57 +151,10 @@ func sessionOf(ctx context.Context) (*session, bool) {
 	return s, ok
 }
 
-// isLocal reports whether a request came from this machine.
+// isLocal reports whether a request came from this machine, and not through a proxy here.
 func isLocal(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	return err == nil && sandbox.IsLoopback(host)
-}
-
-// A link is a one-time link to sign in.
-type link struct {
-	id      auth.Identity
-	expires time.Time
-}
-
-// links are the one-time links that were not used yet, by the hash of their code.
-type links struct {
-	now func() time.Time
-
-	mu  sync.Mutex
-	set map[[sha256.Size]byte]link
-}
-
-func newLinks(now func() time.Time) *links {
-	return &links{now: now, set: map[[sha256.Size]byte]link{}}
-}
-
-// put makes a code for an identity. The error wraps [sandbox.Exhausted] if too many
-// codes wait.
-func (l *links) put(id auth.Identity) (code string, expires time.Time, err error) {
-	now := l.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for key, old := range l.set {
-		if !now.Before(old.expires) {
-			delete(l.set, key)
-		}
-	}
-	if len(l.set) >= maxLinks {
-		return "", time.Time{}, sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Exhausted, "%d links wait for their use", len(l.set)), linkTTL)
-	}
-	code, expires = newSecret(), now.Add(linkTTL)
-	l.set[sha256.Sum256([]byte(code))] = link{id, expires}
-	return code, expires, nil
-}
-
-// take returns the identity of a code, which is then no longer valid.
-func (l *links) take(code string) (auth.Identity, bool) {
-	key := sha256.Sum256([]byte(code))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	found, ok := l.set[key]
-	delete(l.set, key)
-	return found.id, ok && l.now().Before(found.expires)
+	return err == nil && sandbox.IsLoopback(host) && !auth.Forwarded(r.Context())
 }
 
 // The rate of attempts to sign in from one address, and the number of addresses that

@@ -219,13 +219,14 @@ func (s *Server) Link(id auth.Identity) (path string, expires time.Time, err err
 	if !id.Reads(auth.ScopeRun) {
 		return "", time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Forbidden, "the token lacks the scope run"), "name another token, which has it")
 	}
-	code, expires, err := s.links.put(id)
-	return openPath + "?code=" + code, expires, err
+	if n := s.links.waiting(); n >= maxLinks {
+		return "", time.Time{}, sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Exhausted, "%d links wait for their use", n), linkTTL)
+	}
+	code, expires := s.links.put(id)
+	return openPath + "?code=" + code, expires, nil
 }
 
-// open begins a session for a person who opens a one-time link. The answer is a page
-// that leads on, because browsers send no strict cookies after a redirect from a link
-// in another program's page.
+// open receives a person who opens a one-time link.
 func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || r.Header.Get("Sec-Purpose") != "" {
 		s.Refuse(w, r, sandbox.Errorf(sandbox.Forbidden, "a one-time link is only for people"))
@@ -244,6 +245,5 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 		s.signInPage(w, r, http.StatusUnauthorized, Path, "The token of this link was revoked.")
 		return
 	}
-	s.begin(w, r, id)
-	s.show(w, r, http.StatusOK, "opened", frame{Title: "Signed in", Version: s.opts.Version, Refresh: Path})
+	s.arrive(w, r, id, Path)
 }

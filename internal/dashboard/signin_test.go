@@ -169,6 +169,20 @@ func TestEndOfSessions(t *testing.T) {
 	}
 }
 
+// TestLocalSessionThroughProxy: a session that began on this machine does not work through
+// a proxy of this machine, even if the proxy says that its client is here, too.
+func TestLocalSessionThroughProxy(t *testing.T) {
+	w := newWorld(t, nil)
+	w.remote = "127.0.0.1:1"
+	w.signIn("alice")
+	for forwarded, want := range map[bool]int{false: 200, true: 303} {
+		r := w.request("GET", Path, nil)
+		if res, _ := w.do(r.WithContext(auth.WithRemote(r.Context(), r.RemoteAddr, forwarded))); res.StatusCode != want {
+			t.Errorf("forwarded %t: %d, want %d", forwarded, res.StatusCode, want)
+		}
+	}
+}
+
 // TestManySessions begins more sessions than are kept.
 func TestManySessions(t *testing.T) {
 	w := newWorld(t, nil)
@@ -199,9 +213,10 @@ func TestOneTimeLink(t *testing.T) {
 		t.Errorf("a prefetch: %d", res.StatusCode)
 	}
 	res, body := w.get(path, "Sec-Fetch-Site", "none")
-	if res.StatusCode != 200 || !strings.Contains(body, `content="0;url=/ui/"`) {
+	if res.StatusCode != 200 || !strings.Contains(body, `content="0;url=/ui/arrived"`) {
 		t.Fatalf("the first use: %d %s", res.StatusCode, body)
 	}
+	w.arrive(Path)
 	if res, body := w.get(Path); res.StatusCode != 200 || !strings.Contains(body, box) {
 		t.Errorf("signed in: %d %s", res.StatusCode, body)
 	}

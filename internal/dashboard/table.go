@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -16,15 +18,16 @@ const (
 
 // A tableView is the text of a table. Nothing else of its markup is kept.
 type tableView struct {
-	Head []string
+	Head []cell
 	Rows [][]cell
 	Cut  bool // there are more rows or columns
 }
 
 // A cell is a cell of a table.
 type cell struct {
-	Text         string
-	Head, Number bool
+	Text   string
+	Head   bool
+	Number bool // its column has numbers
 }
 
 // HasHead reports whether the columns have names.
@@ -47,7 +50,6 @@ func tableOf(page string) (t tableView, ok bool) {
 			if len(c.Text) > maxCell {
 				c.Text = strings.ToValidUTF8(c.Text[:maxCell], "") + " …"
 			}
-			c.Number = isNumber(c.Text)
 		}
 		inCell = false
 		text.Reset()
@@ -66,10 +68,7 @@ func tableOf(page string) (t tableView, ok bool) {
 		switch {
 		case len(row) == 0:
 		case len(t.Rows) == 0 && heads == len(row): // the last of several such rows counts
-			t.Head = t.Head[:0]
-			for _, c := range row {
-				t.Head = append(t.Head, c.Text)
-			}
+			t.Head = row
 		case len(t.Rows) == maxTableRows:
 			t.Cut = true
 		default:
@@ -99,6 +98,7 @@ func tableOf(page string) (t tableView, ok bool) {
 		case !inTable:
 		case name == "table" && kind == html.EndTagToken:
 			endRow()
+			t.align()
 			return t, len(t.Rows) > 0
 		case name == "tr":
 			endRow()
@@ -111,20 +111,40 @@ func tableOf(page string) (t tableView, ok bool) {
 		}
 	}
 	endRow()
+	t.align()
 	return t, len(t.Rows) > 0
 }
 
-// isNumber reports whether a text is a number, as tables write them.
-func isNumber(text string) bool {
-	text = strings.TrimRight(strings.TrimLeft(text, "+-$€£"), "%")
-	digits := 0
-	for _, r := range text {
-		switch {
-		case r >= '0' && r <= '9':
-			digits++
-		case !strings.ContainsRune(".,eE+-_ ", r):
-			return false
+// align marks the columns of numbers, so that a column and its name are on one side. A
+// column of numbers may have missing values.
+func (t *tableView) align() {
+	var numbers, words [maxTableCols]bool
+	for _, row := range t.Rows {
+		for i, c := range row {
+			if isNumber(c.Text) {
+				numbers[i] = true
+			} else if !slices.Contains(missingValues, c.Text) {
+				words[i] = true
+			}
 		}
 	}
-	return digits > 0
+	mark := func(row []cell) {
+		for i := range row {
+			row[i].Number = numbers[i] && !words[i]
+		}
+	}
+	mark(t.Head)
+	for _, row := range t.Rows {
+		mark(row)
+	}
 }
+
+// missingValues are what pandas, polars, R and others write for a missing value, and for
+// numbers without digits.
+var missingValues = []string{"", "-", "–", "…", "...", "NaN", "nan", "NaT", "<NA>", "NA", "None", "null", "inf", "-inf", "Inf", "-Inf"}
+
+// numeric matches a number, as tables write them. A date is none.
+var numeric = regexp.MustCompile(`^[+-]?[$€£]? ?(\d[\d.,_ ]*|\.\d+)([eE][+-]?\d+)? ?%?$`)
+
+// isNumber reports whether a text is a number.
+func isNumber(text string) bool { return numeric.MatchString(text) }

@@ -206,7 +206,7 @@ func (s *Server) limitRows(ctx context.Context, p sandbox.Principal) ([]limitRow
 		}
 		for _, l := range usage.LimitNames() {
 			most, ok := a.Limits[l]
-			if !ok {
+			if !ok || l == usage.LimitRequests { // a rate has no use to show
 				continue
 			}
 			now := a.Use(l)

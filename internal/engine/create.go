@@ -33,13 +33,9 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	begun := e.now()
 	defer func() {
 		span.End(err)
-		e.opts.Metrics.SandboxStarted(e.now().Sub(begun), err)
+		e.opts.Metrics.SandboxStarted(ctx, e.now().Sub(begun), err)
 	}()
 	if err := request.CheckPrincipal(p); err != nil {
-		return nil, err
-	}
-	// Now, too, so that a refused caller evicts no sandbox.
-	if err := e.accounts.CheckCreate(ctx, p); err != nil {
 		return nil, err
 	}
 	from, err := e.From(ctx, p, &req)
@@ -60,6 +56,10 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	limits, err := e.rules.CheckCreate(&req)
 	if err != nil {
+		return nil, err
+	}
+	// Now, too, so that a refused caller pulls no image and evicts no sandbox.
+	if err := e.accounts.CheckCreate(ctx, p, limits); err != nil {
 		return nil, err
 	}
 	secrets, err := request.AddHeaderRules(req.Network, e.secretsOf(p, req.Network), req.HeaderRules)
@@ -83,7 +83,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	maps.Copy(env, req.Env)
 	b := e.newLive(store.Sandbox{
 		Sandbox: sandbox.Sandbox{
-			ID: sandbox.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
+			ID: e.opts.Shard.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
 			Network: req.Network, Limits: limits, Created: now, Used: now, Workspace: req.Workspace, Volumes: slices.Clone(req.Volumes),
 			Ends: ends, AtEnd: req.AtEnd, Restless: req.Restless, Labels: maps.Clone(req.Labels),
 		},
@@ -124,7 +124,9 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	e := b.e
 	// Insert the record first: the sweep takes a box without a record for a
 	// stray.
-	if err := trace.Do(ctx, "record sandbox", func(ctx context.Context) error { return e.store.AdmitSandbox(ctx, b.rec, e.accounts.Admit) }); err != nil {
+	if err := trace.Do(ctx, "record sandbox", func(ctx context.Context) error {
+		return e.store.AdmitSandbox(ctx, b.rec, e.accounts.Admit(b.rec.Limits))
+	}); err != nil {
 		return err
 	}
 	defer func() {

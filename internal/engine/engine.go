@@ -129,7 +129,7 @@ func New(opts Options) (*Engine, error) {
 		adopting:  map[string]*adoption{},
 	}
 	e.runs = run.NewSet(ctx, run.Options{
-		Records: opts.Store, Log: opts.Log, Metrics: opts.Metrics, Now: e.now, Work: e.work, Spawn: e.spawn, Missing: e.missing,
+		Records: opts.Store, Log: opts.Log, Metrics: opts.Metrics, Now: e.now, Shard: opts.Shard, Work: e.work, Spawn: e.spawn, Missing: e.missing,
 		Logs: logs, LogSize: opts.LogSize, RunningLogs: running, KeptLogs: kept, LongEvents: e.longEvents,
 		MaxTimeout: opts.MaxRunTimeout, Detached: opts.Detached,
 	})
@@ -137,13 +137,14 @@ func New(opts Options) (*Engine, error) {
 	e.images = e.newImages()
 	e.places = places.New(places.Options{Max: opts.MaxSandboxes, QueueTime: opts.QueueTime, EvictAfter: opts.EvictAfter, Metrics: opts.Metrics, Now: e.now})
 	opts.Hibernation.Disk = opts.Hibernation.Disk && info.Features.Save
-	e.hibernation = hibernation.New(hibernation.Options{Settings: opts.Hibernation, Records: opts.Store, Log: opts.Log, Metrics: opts.Metrics, Now: e.now})
-	e.strays = strays.Strays{Driver: opts.Driver, Records: opts.Store, Log: opts.Log, CreateTime: createTimeout}
 	e.accounts = account.New(account.Options{Records: opts.Store, Log: opts.Log, Now: e.now})
+	e.hibernation = hibernation.New(hibernation.Options{Settings: opts.Hibernation, Records: opts.Store, Check: e.accounts.CheckSave, Log: opts.Log, Metrics: opts.Metrics, Now: e.now})
+	e.strays = strays.Strays{Driver: opts.Driver, Records: opts.Store, Log: opts.Log, CreateTime: createTimeout}
 	e.mounts = mount.NewSet(ctx, mount.Options{
-		Keeper: opts.Workspaces, Records: opts.Store, Log: opts.Log, Now: e.now, Work: e.work, Closed: e.isClosed,
+		Keeper: opts.Workspaces, Records: opts.Store, Log: opts.Log, Now: e.now, Shard: opts.Shard, Work: e.work, Closed: e.isClosed,
 		Quota: opts.WorkspaceQuota, PrincipalQuota: opts.PrincipalQuota, Max: opts.MaxWorkspaces, TTL: opts.WorkspaceTTL,
-		Driver: info.Name, Copied: info.Features.WorkspaceCopied, EndTimeout: opts.endCopyTimeout, Root: logs, States: opts.Detached,
+		CheckGrow: e.accounts.CheckGrow,
+		Driver:    info.Name, Copied: info.Features.WorkspaceCopied, EndTimeout: opts.endCopyTimeout, Root: logs, States: opts.Detached,
 		EndWait: run.KillTimeout + run.InterruptGrace + run.EndTimeout,
 	})
 	e.Handles, e.Keeper = e.mounts.Handles(), e.newSnapshots()

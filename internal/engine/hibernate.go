@@ -13,12 +13,18 @@ import (
 // its lifetime. Its idle limit and the end that was set for it do not count
 // meanwhile. Requests that are being forwarded to it are cut off. The error is
 // of kind Conflict if the sandbox hibernates already or has runs in progress,
-// and of kind Unsupported if the driver cannot pause.
+// of kind Unsupported if the driver cannot pause, and of kind Exhausted if the principal
+// may save no more sandboxes on disk.
 func (e *Engine) Hibernate(ctx context.Context, p sandbox.Principal, id string) error {
 	const op = "hibernate sandbox"
 	b, err := e.usable(ctx, p, id)
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
+	}
+	if e.hibernation.Disk {
+		if err := e.accounts.CheckSave(ctx, b.rec.Principal); err != nil {
+			return sandbox.Wrap(err, op, "")
+		}
 	}
 	return sandbox.Wrap(b.hibernate(ctx), op, "")
 }

@@ -147,3 +147,51 @@ func TestMeteringAttached(t *testing.T) {
 		}
 	})
 }
+
+// LastUsage is what gone boxes had used.
+func (d worldDriver) LastUsage(context.Context, string) (driver.Usage, error) {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	return driver.Usage{CPU: d.w.ended}, nil
+}
+
+// TestMeteringEnd counts the end of a box that is stopped, and the end of a box that dies
+// without a server.
+func TestMeteringEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		change := func(o *Options) { o.Detached = true }
+		e := openWorld(t, w, dir, change)
+		used := func(want time.Duration) {
+			t.Helper()
+			if got := e.mustUsage(t, alice); got.CPUMillis != want.Milliseconds() {
+				t.Errorf("counted %d ms, want %v", got.CPUMillis, want)
+			}
+		}
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		b := w.only(t)
+		b.setCPU(3 * time.Second)
+		w.destroying = func() { b.setCPU(4 * time.Second) }
+		if err := e.Stop(context.Background(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		used(4 * time.Second)
+
+		s = e.mustCreate(t, sandbox.CreateRequest{})
+		w.only(t).setCPU(time.Second)
+		e.mustSweep(t)
+		used(5 * time.Second)
+		e.crash(t)
+		w.remove(w.only(t))
+		w.ended = 2 * time.Second
+		e = openWorld(t, w, dir, change)
+		e.mustSweep(t)
+		used(6 * time.Second)
+		rec, err := e.store.Sandbox(context.Background(), s.ID)
+		if want := "the sandbox had died when a server took it over"; err != nil || rec.Cause != want {
+			t.Errorf("its cause is %q, %v, want %q", rec.Cause, err, want)
+		}
+		e.mustSweep(t)
+		used(6 * time.Second)
+	})
+}

@@ -27,6 +27,9 @@ type Options struct {
 	StateDir string       // required
 	Log      *slog.Logger // default: none
 
+	// Shard is in the identifiers of new sandboxes, runs and workspaces.
+	Shard sandbox.Shard // default: none
+
 	// Defaults are the limits of a sandbox whose creator asked for none. Maxima
 	// are the largest limits that a creator may ask for; a zero field means no
 	// maximum.

@@ -138,15 +138,18 @@ func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why verdict.R
 func (e *Engine) discard(ctx context.Context, id, ref string) (store.Reading, error) {
 	b, err := e.drv.Attach(ctx, ref)
 	if driver.IsGone(err) {
-		return store.Reading{}, e.drv.Discard(ctx, ref)
+		used := e.accounts.ReadGone(ctx, e.drv, ref)
+		return used, e.drv.Discard(ctx, ref)
 	}
 	if err != nil {
 		return store.Reading{}, err
 	}
-	used := e.accounts.Read(ctx, account.Box{ID: id, Box: b})
+	of := account.Box{ID: id, Box: b}
+	used := e.accounts.Read(ctx, of)
 	if err := b.Destroy(ctx); err != nil && !driver.IsGone(err) {
 		return used, err
 	}
+	e.accounts.ReadEnded(ctx, of, &used)
 	return used, nil
 }
 

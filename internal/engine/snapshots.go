@@ -154,6 +154,7 @@ func (e *Engine) newSnapshots() *snapshot.Keeper {
 		Find: func(ctx context.Context, p sandbox.Principal, id string) (snapshot.Sandbox, error) {
 			return e.usable(ctx, p, id)
 		},
-		View: e.Get, Create: e.Create, CopyWorkspace: e.mounts.CopyWorkspace, RemoveWorkspace: e.DeleteWorkspace,
+		Check: e.accounts.CheckSnapshot,
+		View:  e.Get, Create: e.Create, CopyWorkspace: e.mounts.CopyWorkspace, RemoveWorkspace: e.DeleteWorkspace,
 	})
 }

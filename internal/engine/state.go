@@ -66,6 +66,7 @@ type Engine struct {
 	strays   strays.Strays // guarded by sweeping
 
 	hibernation *hibernation.Keeper
+	packing     sync.Mutex // held while states are compressed
 	retention   retention.Retention
 
 	mu        sync.Mutex
@@ -116,6 +117,7 @@ type liveSandbox struct {
 	rest     timer           // pauses the sandbox
 	lease    timer           // stops the sandbox
 	place    *fair.Hold      // among the sandboxes of this process
+	packed   time.Time       // when the state was saved that is compressed, as far as it can be
 	dirty    bool            // rec.Used is newer than the store's
 	waking   *waking         // nil unless it is being woken
 	kills    int             // memory kills counted so far

@@ -118,6 +118,7 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
+	b.e.accounts.ReadEnded(ctx, b.metered(), &used)
 	_, err := b.e.store.EndSandbox(ctx, b.id, why.Cause, b.e.now(), why.Verdict(), used)
 	if err != nil {
 		return errors.Join(err, noteErr)

@@ -50,6 +50,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
 	errs := []error{e.strays.Sweep(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.retention.Sweep(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
+	defer e.packCold()
 	errs = append(errs, <-live, e.sweepIdle(ctx), e.sweepUsage(ctx), e.Keeper.Sweep(ctx))
 	return errors.Join(errs...)
 }

@@ -218,7 +218,7 @@ func TestAdoptionOfTheDead(t *testing.T) {
 		w.remove(w.only(t))
 		e := openWorld(t, w, dir, detached)
 		e.mustSweep(t)
-		checkVerdict(t, e.mustWait(t, r.ID), sandbox.SandboxLost, "died while no server")
+		checkVerdict(t, e.mustWait(t, r.ID), sandbox.SandboxLost, "had died when a server took it over")
 		if got := e.mustGet(t, r.SandboxID); got.State != sandbox.Stopped {
 			t.Errorf("state %s", got.State)
 		}

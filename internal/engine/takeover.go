@@ -146,7 +146,8 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	}
 	handle, err := e.drv.Attach(ctx, rec.Ref)
 	if driver.IsGone(err) {
-		why := verdict.Reason{Cause: "the sandbox died while no server was there"}
+		// When it died is not known. It may have been before the owner process ended.
+		why := verdict.Reason{Cause: "the sandbox had died when a server took it over"}
 		if busy, err := e.busy(ctx, rec); err != nil {
 			return nil, err
 		} else if ended, over := verdict.Expired(rec.Sandbox, busy, e.now()); over {

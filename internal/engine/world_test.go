@@ -30,7 +30,8 @@ type world struct {
 	opaque     bool // references do not name the sandbox
 	creating   func(ctx context.Context, spec *driver.Spec) error
 	destroying func()
-	restoring  func() // while a saved box is resumed
+	restoring  func()        // while a saved box is resumed
+	ended      time.Duration // the CPU time of gone boxes
 	receipt    func() sandbox.Receipt
 	made       int
 	spaces     *worldSpaces // nil without workspaces
@@ -143,8 +144,11 @@ type worldBox struct {
 	pauses    int
 	saved     bool
 	saves     int
-	unsaved   error // of Save
-	unwoken   error // of Resume of a saved box
+	unsaved   error  // of Save
+	packs     int    // calls of Pack
+	packErr   error  // of Pack
+	packing   func() // is called by Pack; nil does nothing
+	unwoken   error  // of Resume of a saved box
 	resumes   int
 	resumed   time.Time
 	kills     int
@@ -247,6 +251,23 @@ func (b *worldBox) Save(context.Context) (driver.Saved, error) {
 	b.paused, b.saved = true, true
 	b.saves++
 	return driver.Saved{Bytes: 10, Build: "build", Stood: time.Millisecond}, nil
+}
+
+// Pack halves the state.
+func (b *worldBox) Pack(context.Context) (int64, error) {
+	b.mu.Lock()
+	b.packs++
+	meanwhile := b.packing
+	b.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.saved {
+		return 0, sandbox.Errorf(sandbox.Conflict, "the state was used")
+	}
+	return 5, b.packErr
 }
 
 func (b *worldBox) isSaved() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.saved }

@@ -48,14 +48,16 @@ func notePort(ctx context.Context) {
 // headers, queries or bodies, because they may contain secrets.
 func (s *Server) logRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = proxyList(s.opts.TrustedProxies).fromClient(r)
 		began := time.Now()
 		defer connectionOf(r.Context()).begin()()
 		a := &answer{ResponseWriter: w, rc: http.NewResponseController(w), patience: unknownTimeout}
 		e := &entry{answer: a}
+		ctx := trace.Watch(context.WithValue(r.Context(), entryKey{}, e))
 		defer func() {
 			cut := a.finish(r)
 			took := time.Since(began)
-			s.opts.Metrics.Requested(s.counted(e, r), r.Method, cmp.Or(a.status, http.StatusOK), took)
+			s.opts.Metrics.Requested(ctx, s.counted(e, r), r.Method, cmp.Or(a.status, http.StatusOK), took)
 			level := slog.LevelInfo
 			if r.URL.Path == "/healthz" {
 				level = slog.LevelDebug
@@ -73,7 +75,6 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 			a.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		ctx := auth.WithRemote(context.WithValue(r.Context(), entryKey{}, e), r.RemoteAddr)
 		if parent := r.Header.Values("Traceparent"); len(parent) == 1 {
 			ctx = trace.Continue(ctx, parent[0])
 		}

@@ -74,7 +74,7 @@ func (s *Server) showPorts(g *guard, next http.Handler) http.Handler {
 	if s.opts.Ports == nil {
 		return next
 	}
-	limits := newLimits(s.opts.RequestsPerSecond)
+	limits := newLimits(s.opts.RequestsPerSecond, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok, err := s.portOf(r)
 		if !ok {

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -86,6 +87,10 @@ type Options struct {
 	AllowHosts   []string
 	AllowOrigins []string
 
+	// TrustedProxies are the addresses of the operator's own proxies. The address of
+	// their clients comes from the header X-Forwarded-For.
+	TrustedProxies []netip.Prefix
+
 	// PublicURL is the URL at which clients reach this server. If it is empty,
 	// the Host header decides. Issuers are the URLs of authorization servers
 	// whose tokens Auth accepts.
@@ -112,6 +117,9 @@ type Options struct {
 	// RequestsPerSecond is the rate limit of one principal; bursts may have twice
 	// as many requests. Zero is [DefaultRequestsPerSecond].
 	RequestsPerSecond float64
+	// Rates returns further limits of a principal's requests; nil is none. They do not
+	// bound requests to ports of sandboxes, which strangers may send.
+	Rates Rates
 
 	// Drain is called when Serve's context ends. It must end the active calls,
 	// and everything else that keeps a connection busy. It may wait for calls
@@ -208,7 +216,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 
-	limits := newLimits(o.RequestsPerSecond)
+	limits := newLimits(o.RequestsPerSecond, o.Rates)
 	mux := &routes{mux: http.NewServeMux()}
 	mux.HandleFunc("GET /healthz", healthz)
 	metadata := g.checkHost(g.checkOrigin(http.HandlerFunc(s.metadata)))
@@ -238,7 +246,7 @@ func New(o Options) (*Server, error) {
 		writeError(w, err)
 	}))
 	if o.E2B != nil {
-		limited := limitE2B(limits, newLimits(o.RequestsPerSecond), o.E2B, s.admit(s.boundE2B(o.E2B), o.E2B.Lasts, o.E2B.Refuse))
+		limited := limitE2B(limits, newLimits(o.RequestsPerSecond, nil), o.E2B, s.admit(s.boundE2B(o.E2B), o.E2B.Lasts, o.E2B.Refuse))
 		s.e2b = o.E2B.Authenticate(noteCaller(limited))
 		e2b := g.checkHost(g.checkOrigin(s.e2b))
 		if o.MCP == nil {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/usage"
 )
 
 func TestMain(m *testing.M) {
@@ -494,15 +495,78 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
+// TestRateLimitsThatAreSet: those of a principal and of its group bound it together with
+// that of the configuration. Changes hold after a second.
+func TestRateLimitsThatAreSet(t *testing.T) {
+	now := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	set := map[sandbox.Principal][]usage.Rate{
+		"alice": {{PerSecond: 1}, {Group: "team", PerSecond: 2}},
+		"bob":   {{Group: "team", PerSecond: 2}},
+		"carol": {{PerSecond: 0}},
+	}
+	var failure error
+	reads := 0
+	l := newLimits(4, func(_ context.Context, p sandbox.Principal) ([]usage.Rate, error) {
+		reads++
+		return set[p], failure
+	})
+	check := func(p sandbox.Principal, want time.Duration, text string) {
+		t.Helper()
+		d, why, err := l.wait(t.Context(), p, now)
+		if d != want || err != nil || (d > 0 && why != text) {
+			t.Errorf("%s: wait %v, %q, %v; want %v, %q", p, d, why, err, want, text)
+		}
+	}
+	own, team := "too many requests: your limit requests-per-second is 1", "too many requests: group team's limit requests-per-second is 2"
+	check("alice", 0, "")
+	check("alice", 0, "")
+	for range 10 { // refused requests take no place of the group
+		check("alice", time.Second, own)
+	}
+	check("bob", 0, "")
+	check("bob", 0, "")
+	check("bob", time.Second/2, team)
+	check("carol", time.Minute, "too many requests: your limit requests-per-second is 0")
+	for range 8 {
+		check("dave", 0, "")
+	}
+	check("dave", time.Second/4, "too many requests")
+	if reads != 4 {
+		t.Errorf("%d reads for four principals in one moment", reads)
+	}
+	set["carol"] = nil
+	now = now.Add(time.Second)
+	check("carol", 0, "")
+	check("alice", 0, "")
+	set["alice"][0].PerSecond = 100
+	now = now.Add(time.Second)
+	check("alice", 0, "") // reads the change
+	now = now.Add(time.Second / 2)
+	for range 3 {
+		check("alice", 0, "")
+	}
+	check("alice", time.Second/2, team)
+	set[""] = []usage.Rate{{PerSecond: 1}} // as the limit of each principal would
+	for range 8 {
+		check("", 0, "") // visitors without a token share the limit of the configuration only
+	}
+	check("", time.Second/4, "too many requests")
+	failure = errors.New("no store")
+	now = now.Add(time.Second)
+	if _, _, err := l.wait(t.Context(), "alice", now); !errors.Is(err, failure) {
+		t.Errorf("without a store: %v", err)
+	}
+}
+
 func TestLimitsForget(t *testing.T) {
-	l := newLimits(1)
+	l := newLimits(1, func(context.Context, sandbox.Principal) ([]usage.Rate, error) { return nil, nil })
 	now := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	for i := range 1000 {
-		l.wait(sandbox.Principal(fmt.Sprint(i)), now)
+		l.wait(t.Context(), sandbox.Principal(fmt.Sprint(i)), now)
 	}
-	l.wait("x", now.Add(2*sweepEvery))
-	if n := len(l.buckets); n != 1 {
-		t.Errorf("%d principals are remembered, want 1", n)
+	l.wait(t.Context(), "x", now.Add(2*sweepEvery))
+	if len(l.buckets) != 1 || len(l.known) != 1 {
+		t.Errorf("%d buckets and the rates of %d principals are remembered, want 1 of each", len(l.buckets), len(l.known))
 	}
 }
 

@@ -99,8 +99,9 @@ func (s *Server) admit(next http.Handler, lasts func(*http.Request) bool, refuse
 const unknownTimeout = 5 * time.Second
 
 // admitUnknown counts a request until its principal is known, or the answer has been
-// sent: for the principal of its connection, else for the client's address. If there
-// are too many, the server cuts off the answer of the oldest. It returns false if
+// sent: for the principal of its connection, else for the client's address. A proxy's
+// connection has requests of many clients, so a forwarded request counts for its client's
+// address. If there are too many, the server cuts off the answer of the oldest. It returns false if
 // that is not possible either. One HTTP/2 connection may have a hundred requests,
 // each with headers in memory.
 func (s *Server) admitUnknown(a *answer, r *http.Request) bool {
@@ -108,7 +109,11 @@ func (s *Server) admitUnknown(a *answer, r *http.Request) bool {
 	if c == nil {
 		return true // a test without a network
 	}
-	hold, err := s.shares.unknown.Try(fair.Request{Principal: c.countsFor(), Units: 1, Evict: func(bool) bool { return a.cutUnknown() }})
+	who := c.countsFor()
+	if auth.Forwarded(r.Context()) {
+		who = fair.AddressOf(r.RemoteAddr)
+	}
+	hold, err := s.shares.unknown.Try(fair.Request{Principal: who, Units: 1, Evict: func(bool) bool { return a.cutUnknown() }})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.unknown = hold

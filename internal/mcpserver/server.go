@@ -53,7 +53,7 @@ type Options struct {
 	// that run programs then have MCP's hint of an open world.
 	Internet bool
 	// Called, if not nil, is called at the end of each call with its error's kind, or "".
-	Called func(tool string, kind sandbox.Kind, took time.Duration)
+	Called func(ctx context.Context, tool string, kind sandbox.Kind, took time.Duration)
 
 	// MaxMessageBytes is the largest message that a client may send, in bytes.
 	// Zero is [transport.DefaultMaxMessageBytes].

@@ -174,6 +174,7 @@ func (t tool) definition(internet bool, names *renamer) *mcp.Tool {
 func (s *Server) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (res *mcp.CallToolResult, _ error) {
 		began := time.Now()
+		ctx = trace.Watch(ctx)
 		id, known := auth.FromContext(ctx)
 		kind := sandbox.Kind("")
 		about := &facts{}
@@ -188,7 +189,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 				res = s.failure(t, sandbox.Errorf(sandbox.Internal, "%s: a fault in the server", t.name))
 			}
 			if s.opts.Called != nil {
-				s.opts.Called(t.name, kind, time.Since(began))
+				s.opts.Called(ctx, t.name, kind, time.Since(began))
 			}
 			s.log.Info("tool", "tool", t.name, "principal", id.Principal, "sandbox", about.sandbox, "run", about.run,
 				"verdict", about.verdict, "error", kind, "duration", time.Since(began))

@@ -11,6 +11,7 @@
 package metrics
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // A Set holds all metrics of one server. It is safe for concurrent use.
@@ -123,9 +125,19 @@ func (s *Set) Handler() http.Handler {
 	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, EnableOpenMetrics: true})
 }
 
+// timed records a duration, with the recorded trace of ctx as its exemplar.
+func timed(ctx context.Context, o prometheus.Observer, took time.Duration) {
+	e, ok := o.(prometheus.ExemplarObserver)
+	if id := trace.Recorded(ctx); id != "" && ok {
+		e.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": id})
+		return
+	}
+	o.Observe(took.Seconds())
+}
+
 // SandboxStarted counts a request for a sandbox. If err is nil, it also records
 // the duration took.
-func (s *Set) SandboxStarted(took time.Duration, err error) {
+func (s *Set) SandboxStarted(ctx context.Context, took time.Duration, err error) {
 	if s == nil {
 		return
 	}
@@ -134,7 +146,7 @@ func (s *Set) SandboxStarted(took time.Duration, err error) {
 		return
 	}
 	s.starts.WithLabelValues("ok").Inc()
-	s.startTime.Observe(took.Seconds())
+	timed(ctx, s.startTime, took)
 }
 
 // SandboxLost counts a sandbox that was found dead.
@@ -159,9 +171,9 @@ func (s *Set) Queued(took time.Duration) {
 }
 
 // Claimed records the claim of a sandbox from the pool.
-func (s *Set) Claimed(took time.Duration) {
+func (s *Set) Claimed(ctx context.Context, took time.Duration) {
 	if s != nil {
-		s.claimTime.Observe(took.Seconds())
+		timed(ctx, s.claimTime, took)
 	}
 }
 
@@ -205,7 +217,7 @@ var methods = []string{
 
 // Requested counts a request that was answered. path must be one of the server's
 // routes, never text from a client.
-func (s *Set) Requested(path, method string, status int, took time.Duration) {
+func (s *Set) Requested(ctx context.Context, path, method string, status int, took time.Duration) {
 	if s == nil {
 		return
 	}
@@ -217,12 +229,12 @@ func (s *Set) Requested(path, method string, status int, took time.Duration) {
 		code = strconv.Itoa(status)
 	}
 	s.requests.WithLabelValues(path, method, code).Inc()
-	s.requestTime.WithLabelValues(path).Observe(took.Seconds())
+	timed(ctx, s.requestTime.WithLabelValues(path), took)
 }
 
 // ToolCalled counts a call of an MCP tool. tool is the name of a tool of the server, and
 // kind that of the call's error, or "".
-func (s *Set) ToolCalled(tool string, kind sandbox.Kind, took time.Duration) {
+func (s *Set) ToolCalled(ctx context.Context, tool string, kind sandbox.Kind, took time.Duration) {
 	if s == nil {
 		return
 	}
@@ -231,5 +243,5 @@ func (s *Set) ToolCalled(tool string, kind sandbox.Kind, took time.Duration) {
 		result = string(kind)
 	}
 	s.tools.WithLabelValues(tool, result).Inc()
-	s.toolTime.WithLabelValues(tool).Observe(took.Seconds())
+	timed(ctx, s.toolTime.WithLabelValues(tool), took)
 }

@@ -40,9 +40,9 @@ func want(t *testing.T, text string, lines ...string) {
 
 // all tells a set of one of everything.
 func all(s *Set) {
-	s.SandboxStarted(20*time.Millisecond, nil)
-	s.SandboxStarted(time.Second, sandbox.Errorf(sandbox.Exhausted, "full"))
-	s.SandboxStarted(time.Second, errors.New("a fault"))
+	s.SandboxStarted(context.Background(), 20*time.Millisecond, nil)
+	s.SandboxStarted(context.Background(), time.Second, sandbox.Errorf(sandbox.Exhausted, "full"))
+	s.SandboxStarted(context.Background(), time.Second, errors.New("a fault"))
 	s.SandboxLost()
 	s.Evicted()
 	s.Hibernated(30*time.Millisecond, nil)
@@ -55,16 +55,16 @@ func all(s *Set) {
 	s.SnapshotDone(SnapshotRolledBack, time.Second, sandbox.Errorf(sandbox.Conflict, "in use"))
 	s.SnapshotStood(40 * time.Millisecond)
 	s.Queued(3 * time.Second)
-	s.Claimed(700 * time.Microsecond)
+	s.Claimed(context.Background(), 700*time.Microsecond)
 	s.RunRefused(sandbox.Errorf(sandbox.Invalid, "no"))
 	s.RunEnded("python", sandbox.OK, 30*time.Millisecond, 100, 7)
 	s.RunEnded("python", sandbox.Timeout, time.Minute, 0, 0)
 	s.Connected(sandbox.Connection{Protocol: sandbox.ProtocolTCP, Sent: 10, Received: 1000})
 	s.Connected(sandbox.Connection{Protocol: sandbox.ProtocolTCP, Blocked: sandbox.BlockedPolicy, Sent: 1})
-	s.Requested("/mcp", http.MethodPost, 200, 4*time.Millisecond)
+	s.Requested(context.Background(), "/mcp", http.MethodPost, 200, 4*time.Millisecond)
 	s.Shares(func() fair.Stats { return fair.Stats{Name: "requests"} })
-	s.ToolCalled("run_code", "", time.Millisecond)
-	s.ToolCalled("run_code", sandbox.Invalid, time.Millisecond)
+	s.ToolCalled(context.Background(), "run_code", "", time.Millisecond)
+	s.ToolCalled(context.Background(), "run_code", sandbox.Invalid, time.Millisecond)
 }
 
 func TestCounts(t *testing.T) {
@@ -162,7 +162,7 @@ func TestWithoutPool(t *testing.T) {
 func TestBounded(t *testing.T) {
 	s := New("v1", "gvisor")
 	for i := range 2000 {
-		s.Requested("/mcp", fmt.Sprintf("M%d", i), 600+i, 0)
+		s.Requested(t.Context(), "/mcp", fmt.Sprintf("M%d", i), 600+i, 0)
 	}
 	if n := strings.Count(read(t, s), "glovebox_http_requests_total{"); n != 1 {
 		t.Errorf("%d series", n)

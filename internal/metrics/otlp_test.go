@@ -30,8 +30,8 @@ func TestExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New("v1", "fake")
-	s.ToolCalled("run_code", "", 0)
-	s.ToolCalled("run_code", sandbox.Exhausted, 3e9)
+	s.ToolCalled(t.Context(), "run_code", "", 0)
+	s.ToolCalled(t.Context(), "run_code", sandbox.Exhausted, 3e9)
 	s.Export(to, "v1", slog.New(slog.DiscardHandler)).Close()
 	var got struct {
 		ResourceMetrics []struct {

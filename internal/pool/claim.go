@@ -20,7 +20,7 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 		err := trace.Do(ctx, "claim warm box", func(ctx context.Context) error { return driver.Resume(ctx, w.box) })
 		p.log.Debug("claimed a warm box", "ref", w.box.Ref(), "took", time.Since(begun))
 		if err == nil {
-			p.opts.Metrics.Claimed(time.Since(begun))
+			p.opts.Metrics.Claimed(ctx, time.Since(begun))
 			return b, nil
 		}
 		p.log.Warn("a warm box could not be used", "ref", w.box.Ref(), "error", err)

@@ -50,6 +50,7 @@ type Ledger interface {
 type Options struct {
 	Driver driver.Driver // required
 	Ledger Ledger        // required
+	Shard  sandbox.Shard // of the boxes; default: none
 	// Ready prepares a new box before it can be handed out, by starting
 	// interpreters.
 	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // Run keeps boxes warm until ctx ends, and returns ctx's error.
@@ -147,7 +146,7 @@ func (p *Pool) add(ctx context.Context, s *shape) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
 	begun := time.Now()
-	w := &warm{id: sandbox.NewID(), done: p.opts.Further == nil}
+	w := &warm{id: p.opts.Shard.NewID(), done: p.opts.Further == nil}
 	p.mu.Lock()
 	p.making[w.id] = true
 	p.mu.Unlock()

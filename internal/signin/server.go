@@ -63,6 +63,8 @@ type Options struct {
 	// the server's own host.
 	Domains []string
 	Ports   []string
+	// Shard is in the texts of new tokens; the zero value is none.
+	Shard sandbox.Shard
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }

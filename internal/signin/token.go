@@ -170,7 +170,7 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, g sandbox.Grant, 
 // newTokens returns the texts of a new access token and a new refresh token, and
 // their records.
 func (s *Server) newTokens() (access, refresh string, stored []sandbox.GrantToken) {
-	access, refresh = auth.NewToken(), auth.NewToken()
+	access, refresh = auth.NewToken(s.opts.Shard), auth.NewToken(s.opts.Shard)
 	now := s.opts.Now()
 	return access, refresh, []sandbox.GrantToken{
 		{Hash: auth.Hash(access), Expires: now.Add(accessTTL)},

@@ -14,6 +14,13 @@ func (s *Store) SetHibernation(ctx context.Context, id string, h sandbox.Hiberna
 	return sandbox.Wrap(err, "store sandbox", id)
 }
 
+// PackedState records the size of the state of a sandbox that was saved at that time. It
+// has no effect if the sandbox was woken since.
+func (s *Store) PackedState(ctx context.Context, id string, saved time.Time, bytes int64) error {
+	_, err := s.exec(ctx, `UPDATE sandboxes SET saved_bytes = ? WHERE id = ? AND saved_at = ?`, bytes, id, micros(saved))
+	return sandbox.Wrap(err, "store sandbox", id)
+}
+
 // SavedStates are the saved states of live sandboxes that one build can wake.
 type SavedStates struct {
 	Build string

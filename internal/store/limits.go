@@ -164,17 +164,35 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// limitsOfSQL selects the limits of a principal, of any principal, and of its groups.
+// limitsOfSQL selects the limits of a principal, of any principal, and of its groups. It
+// is written for SQLite's planner: with OR in place of IN, and with JOIN in place of CROSS
+// JOIN, which keeps the order, it reads the limits of all principals and groups.
 const limitsOfSQL = `SELECT kind, account, name, value FROM usage_limits
-	WHERE kind = 'principal' AND (account = ?1 OR account = '*' AND ?1 != 'local')
+	WHERE kind = 'principal' AND account IN (?1, CASE ?1 WHEN 'local' THEN ?1 ELSE '*' END)
 	UNION ALL SELECT l.kind, l.account, l.name, l.value FROM group_members m
-	JOIN usage_limits l ON l.kind = 'group' AND l.account = m.group_name WHERE m.principal = ?1`
+	CROSS JOIN usage_limits l ON l.kind = 'group' AND l.account = m.group_name WHERE m.principal = ?1`
 
 // Accounts returns the accounts of a principal that have limits: its own, and those of
 // its groups.
 func (s *Store) Accounts(ctx context.Context, p sandbox.Principal) ([]usage.Account, error) {
 	list, err := s.accounts(ctx, s.read, s.getLimits, p)
 	return list, sandbox.Wrap(err, "read limits", "")
+}
+
+// RequestRates returns the limits of requests in a second that bound a principal: its own
+// first.
+func (s *Store) RequestRates(ctx context.Context, p sandbox.Principal) ([]usage.Rate, error) {
+	list, err := limitsOf(ctx, s.getLimits, p)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "read limits", "")
+	}
+	var rates []usage.Rate
+	for _, a := range list {
+		if n, limited := a.Limits[usage.LimitRequests]; limited {
+			rates = append(rates, usage.Rate{Group: a.Group, PerSecond: n})
+		}
+	}
+	return rates, nil
 }
 
 // accounts implements Accounts. limits is the statement of limitsOfSQL for q.
@@ -248,6 +266,27 @@ func (s *Store) readUse(ctx context.Context, q querier, p sandbox.Principal, a *
 		return err
 	}
 	a.Hour.Sandboxes += starting
+	// The limits of a sandbox are JSON. They are read only where a limit needs them.
+	for _, sum := range []struct {
+		of    usage.Limit
+		query string
+		to    *int64
+	}{
+		{usage.LimitMemory, `sum(json_extract(limits, '$.memory_bytes')) FROM sandboxes WHERE ended_at = 0`, &a.LiveMemory},
+		{usage.LimitCPUs, `sum(CAST(round(json_extract(limits, '$.cpus') * 1000) AS INTEGER)) FROM sandboxes WHERE ended_at = 0`, &a.LiveCPUs},
+		{usage.LimitWorkspaceBytes, `sum(bytes) FROM workspaces WHERE true`, &a.WorkspaceBytes},
+		{usage.LimitSnapshotBytes, `sum(bytes + reserved) FROM snapshots WHERE true`, &a.SnapshotBytes},
+		{usage.LimitSavedBytes, `sum(saved_bytes) FROM sandboxes WHERE ended_at = 0 AND saved_at != 0`, &a.SavedBytes},
+	} {
+		if _, limited := a.Limits[sum.of]; !limited {
+			continue
+		}
+		var n sql.NullInt64
+		if err := q.QueryRowContext(ctx, `SELECT `+sum.query+` AND principal `+of, whose).Scan(&n); err != nil {
+			return err
+		}
+		*sum.to = n.Int64
+	}
 	const sums = `coalesce(sum(cpu_ms), 0), coalesce(sum(sandbox_ms), 0), coalesce(sum(sent_bytes), 0)`
 	read := func(since time.Time, to *usage.Amounts) error {
 		return q.QueryRowContext(ctx, `SELECT `+sums+` FROM usage_days WHERE day >= ?2 AND principal `+of, whose, micros(since)).

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -118,6 +119,99 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
+// TestAccountSums: the sums that limits need are read, and those of other principals and
+// of sandboxes that ended do not count.
+func TestAccountSums(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.AddMembers(ctx, "team", []sandbox.Principal{"alice", "bob"}))
+	sums := []usage.Limit{usage.LimitMemory, usage.LimitCPUs, usage.LimitWorkspaceBytes, usage.LimitSnapshotBytes}
+	for _, l := range sums {
+		must(s.SetLimits(ctx, []AccountLimit{{Principal: "alice", Limit: l, Value: 1}, {Group: "team", Limit: l, Value: 2}}))
+	}
+	must(s.SetLimits(ctx, []AccountLimit{{Principal: AnyPrincipal, Limit: usage.LimitRequests, Value: 3}, {Group: "team", Limit: usage.LimitRequests, Value: 4}}))
+	for i, p := range []sandbox.Principal{"alice", "alice", "bob", "carol", "alice"} {
+		r := testSandbox("me")
+		r.Principal, r.Limits.CPUs, r.Limits.MemoryBytes = p, 0.3, 1000
+		must(s.InsertSandbox(ctx, r))
+		if i == 4 {
+			if _, err := s.EndSandbox(ctx, r.ID, "test", s.Now(), sandbox.Verdict{}, Reading{}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		w := Workspace{ID: "w" + strconv.Itoa(i), Handle: "h" + strconv.Itoa(i), Principal: p}
+		w.Name, w.Created, w.Used = w.ID, s.Now(), s.Now()
+		must(s.UseWorkspace(ctx, w, 10, func() error { return nil }))
+		must(s.TouchWorkspace(ctx, w.ID, s.Now(), &sandbox.WorkspaceUsage{Bytes: 50}))
+		snap := Snapshot{Snapshot: sandbox.Snapshot{ID: sandbox.NewSnapshotID(), State: sandbox.SnapshotMaking, Sandbox: r.ID, Created: s.Now()}, Principal: p, Owner: "me", Driver: "fake", Reserved: 7}
+		must(s.AddSnapshot(ctx, &snap, 10, 1<<40))
+	}
+	read := func(a usage.Account) (n []int64) {
+		for _, l := range sums {
+			n = append(n, a.Use(l))
+		}
+		return n
+	}
+	for p, want := range map[sandbox.Principal][][]int64{
+		"alice": {{2000, 600, 100, 14}, {3000, 900, 150, 21}},
+		"bob":   {{0, 0, 0, 0}, {3000, 900, 150, 21}}, // without an own limit on them
+	} {
+		accounts, err := s.Accounts(ctx, p)
+		var got [][]int64
+		for _, a := range accounts {
+			got = append(got, read(a))
+		}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v, -want +got\n%s", p, err, diff)
+		}
+	}
+	rates, err := s.RequestRates(ctx, "bob")
+	if diff := cmp.Diff([]usage.Rate{{PerSecond: 3}, {Group: "team", PerSecond: 4}}, rates); err != nil || diff != "" {
+		t.Errorf("rates: %v, -want +got\n%s", err, diff)
+	}
+}
+
+// TestAccountsReadTheirRows: what a check of limits reads does not grow with the other
+// accounts. SQLite's plan names the columns that bound a search.
+func TestAccountsReadTheirRows(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	rows, err := s.read.QueryContext(ctx, "EXPLAIN QUERY PLAN "+limitsOfSQL, "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var searches []string
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(detail, "SCAN") || strings.Contains(detail, "SEARCH") {
+			searches = append(searches, detail)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range searches {
+		if !strings.Contains(of, "account=?") && !strings.Contains(of, "(principal=?") {
+			t.Errorf("reads more than the rows of an account: %s", of)
+		}
+	}
+	if len(searches) != 3 {
+		t.Errorf("%d searches, want those of the own limits, memberships and limits of groups: %q", len(searches), searches)
+	}
+}
+
 // TestAdmitSandbox: of several processes that make sandboxes at the same time, no more
 // succeed than the limit allows.
 func TestAdmitSandbox(t *testing.T) {
@@ -132,7 +226,7 @@ func TestAdmitSandbox(t *testing.T) {
 	for i := range errs {
 		wg.Go(func() {
 			errs[i] = stores[i%2].AdmitSandbox(ctx, testSandbox("me"), func(list []usage.Account) error {
-				if len(usage.Reached(list, time.Now(), true)) > 0 {
+				if len(usage.Reached(list, time.Now(), usage.Demand{Action: usage.Create})) > 0 {
 					return full
 				}
 				return nil

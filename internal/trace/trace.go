@@ -15,6 +15,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -58,14 +59,48 @@ func With(ctx context.Context, sink Sink) context.Context {
 	if _, ok := ctx.Value(key{}).(place); ok || sink == nil {
 		return ctx
 	}
+	p := place{sink: sink}
 	switch c, _ := ctx.Value(callerKey{}).(caller); {
 	case c.trace == "":
-		return context.WithValue(ctx, key{}, place{sink: sink, trace: newID(16)})
+		p.trace = newID(16)
 	case c.sampled:
-		return context.WithValue(ctx, key{}, place{sink, c.trace, c.span})
+		p.trace, p.parent = c.trace, c.span
 	default:
 		return ctx
 	}
+	for w, _ := ctx.Value(watchKey{}).(*watch); w != nil; w = w.up {
+		w.trace.Store(&p.trace)
+	}
+	return context.WithValue(ctx, key{}, p)
+}
+
+type watchKey struct{}
+
+// watch is told of the traces that begin below a context.
+type watch struct {
+	up    *watch
+	trace atomic.Pointer[string]
+}
+
+// Watch returns a context for [Recorded], which then also finds a trace that begins
+// later, below that context.
+func Watch(ctx context.Context) context.Context {
+	up, _ := ctx.Value(watchKey{}).(*watch)
+	return context.WithValue(ctx, watchKey{}, &watch{up: up})
+}
+
+// Recorded returns the identifier of the trace to which ctx belongs, or of the last one
+// that began below it since [Watch]. It is "" if none is recorded.
+func Recorded(ctx context.Context) string {
+	if p, ok := ctx.Value(key{}).(place); ok {
+		return p.trace
+	}
+	if w, ok := ctx.Value(watchKey{}).(*watch); ok {
+		if id := w.trace.Load(); id != nil {
+			return *id
+		}
+	}
+	return ""
 }
 
 // Into returns dst with the position in the trace that src has.

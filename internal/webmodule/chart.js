@@ -1,6 +1,8 @@
 // Draws charts from the data of a result, in E2B's form. All text is set as text.
 const NS = 'http://www.w3.org/2000/svg';
-const W = 640, H = 320, L = 56, R = 16, T = 16, B = 44;
+// On a narrow window, the drawing is narrow, so that its text keeps its size.
+const narrow = innerWidth < 480;
+const W = narrow ? 340 : 640, H = 320, L = 56, R = 16, T = 16, B = 44;
 
 function node(name, attributes, ...children) {
   const e = document.createElementNS(NS, name);
@@ -39,7 +41,7 @@ function axes(svg, chart, xs, ys, zero) {
   for (const y of ticks(y0, y1)) {
     svg.append(node('line', { class: 'grid', x1: L, x2: W - R, y1: sy(y), y2: sy(y) }), node('text', { x: L - 8, y: sy(y) + 4, 'text-anchor': 'end' }, label(y)));
   }
-  const every = Math.ceil(names.length / 12);
+  const every = Math.ceil(names.length / (narrow ? 6 : 12));
   for (const x of numeric ? ticks(x0, x1) : names.filter((_, i) => i % every === 0)) {
     svg.append(node('text', { x: sx(x), y: H - B + 18, 'text-anchor': 'middle' }, label(x)));
   }

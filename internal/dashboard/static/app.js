@@ -152,6 +152,14 @@ enhance(document);
 setInterval(() => document.hidden || localise(document), 5000);
 for (const part of document.querySelectorAll('[data-live]')) if (part.dataset.live) follow(part);
 
+// Escape closes the form that has the focus.
+document.addEventListener('keydown', (e) => {
+  const form = e.key === 'Escape' && e.target.closest?.('details[open]');
+  if (!form) return;
+  form.open = false;
+  form.querySelector('summary').focus();
+});
+
 // Snippets get a button that copies them.
 for (const pre of document.querySelectorAll('pre.snippet')) {
   if (!navigator.clipboard) break;

@@ -1,9 +1,9 @@
 // Package account measures what sandboxes use, counts it for their principals, and
 // checks the limits of principals and groups.
 //
-// The engine makes one [Keeper]. It reads a sandbox before it stops, and all of them in
-// each sweep. A measurement is the total since the box began, and the store counts what
-// is new in it. So a measurement that a killed process did not record is in the next
+// The engine makes one [Keeper]. It reads a sandbox before and after the end of its box,
+// and all of them in each sweep. A measurement is the total since the box began, and the
+// store counts what is new in it. So a measurement that a killed process did not record is in the next
 // one. A Keeper has no state and no locks of its own.
 package account
 
@@ -80,6 +80,30 @@ func (k *Keeper) Read(ctx context.Context, b Box) store.Reading {
 		r.SentBytes += d.Sent
 		r.ReceivedBytes += d.Received
 	}
+	return r
+}
+
+// ReadEnded adds to r, the last reading of a sandbox that lived, the end of its box:
+// b is destroyed. Without an answer of the driver, r stays.
+func (k *Keeper) ReadEnded(ctx context.Context, b Box, r *store.Reading) {
+	u, _, err := driver.ReadUsage(ctx, b.Box)
+	if err != nil && !driver.IsGone(err) {
+		k.opts.Log.Warn("measure CPU time of a box that has ended", "sandbox", b.ID, "error", err)
+	}
+	r.BoxCPUMillis = max(r.BoxCPUMillis, u.CPU.Milliseconds())
+}
+
+// ReadGone returns what the gone box ref of a sandbox had used, as far as its driver
+// knows. The time of its end is not known.
+func (k *Keeper) ReadGone(ctx context.Context, d driver.Driver, ref string) store.Reading {
+	ctx, cancel := context.WithTimeout(ctx, readingTime)
+	defer cancel()
+	u, _, err := driver.ReadLastUsage(ctx, d, ref)
+	if err != nil {
+		k.opts.Log.Warn("measure CPU time of a box that is gone", "ref", ref, "error", err)
+	}
+	var r store.Reading
+	r.BoxCPUMillis = u.CPU.Milliseconds()
 	return r
 }
 

@@ -30,6 +30,8 @@ type Settings struct {
 	// Space is how many bytes of saved states there are before no more sandboxes are
 	// saved; zero is no limit.
 	Space int64
+	// CompressAfter is how long a state is saved before it is compressed; zero is never.
+	CompressAfter time.Duration
 	// Kept returns the bytes of what saved states need besides, which count too; nil is
 	// none.
 	Kept func() (int64, error)
@@ -37,6 +39,7 @@ type Settings struct {
 
 // Records keeps the records of saved states.
 type Records interface {
+	PackedState(ctx context.Context, id string, saved time.Time, bytes int64) error
 	SetHibernation(ctx context.Context, id string, h sandbox.Hibernation) error
 	SavedStates(ctx context.Context) ([]store.SavedStates, error)
 }
@@ -45,6 +48,8 @@ type Records interface {
 type Options struct {
 	Settings
 	Records Records
+	// Check returns an error if no sandbox of a principal may be saved now.
+	Check   func(context.Context, sandbox.Principal) error
 	Log     *slog.Logger
 	Metrics *metrics.Set
 	Now     func() time.Time
@@ -109,6 +114,9 @@ func (k *Keeper) save(ctx context.Context, b Box) (driver.Saved, error) {
 		return driver.Saved{}, err
 	}
 	defer hold.Release()
+	if err := k.Check(ctx, b.Principal); err != nil {
+		return driver.Saved{}, err
+	}
 	if k.Space > 0 {
 		total, err := k.Total(ctx)
 		if err != nil {
@@ -150,6 +158,35 @@ func (k *Keeper) Wake(ctx context.Context, b Box) error {
 	*b.Hibernation = sandbox.Hibernation{}
 	k.record(ctx, b)
 	return nil
+}
+
+// Cold reports whether it is time to compress a saved state.
+func (k *Keeper) Cold(h sandbox.Hibernation) bool {
+	return k.CompressAfter > 0 && !h.Saved.IsZero() && k.Now().Sub(h.Saved) >= k.CompressAfter
+}
+
+// Pack compresses a saved state. It returns the new size, or false if the state was used
+// meanwhile: it may be cold again later.
+func (k *Keeper) Pack(ctx context.Context, b Box) (bytes int64, done bool) {
+	was := *b.Hibernation
+	bytes, err := driver.Pack(ctx, b.Driver)
+	switch {
+	case err == nil && bytes == was.Bytes:
+		return bytes, true // it was packed before
+	case err == nil:
+		k.Log.Info("compressed the state of a sandbox", "sandbox", b.ID, "from", was.Bytes, "to", bytes)
+		if err := k.Records.PackedState(ctx, b.ID, was.Saved, bytes); err != nil {
+			k.Log.Error("record hibernation", "sandbox", b.ID, "error", err)
+		}
+		return bytes, true
+	case sandbox.KindOf(err) == sandbox.Conflict || ctx.Err() != nil || driver.IsGone(err):
+		return was.Bytes, false
+	case sandbox.KindOf(err) == sandbox.Unsupported:
+		k.Log.Debug("the state of a sandbox is not compressed", "sandbox", b.ID, "error", err)
+	default:
+		k.Log.Warn("compress the state of a sandbox", "sandbox", b.ID, "error", err)
+	}
+	return was.Bytes, true
 }
 
 // failed notes why a sandbox could not be saved or woken.

@@ -122,13 +122,7 @@ func (m *Mount) Release() {
 		delete(m.set.mounts, m.id)
 	}
 	m.set.mu.Unlock()
-	m.mu.Lock()
-	usage := m.holds.counted
-	changed := m.holds.known && usage != m.noted
-	m.mu.Unlock()
-	if changed {
-		m.note(&usage)
-	} else {
+	if !m.noteUse() {
 		m.note(nil)
 	}
 	if last {
@@ -136,6 +130,22 @@ func (m *Mount) Release() {
 			m.set.opts.Log.Error("close workspace", "error", err)
 		}
 	}
+}
+
+// noteUse records the usage of the workspace, and reports true, if this process counted
+// another than the recorded one.
+func (m *Mount) noteUse() bool {
+	m.mu.Lock()
+	usage := m.holds.counted
+	changed := m.holds.known && usage != m.noted
+	if changed {
+		m.noted, m.notedAt = usage, time.Now()
+	}
+	m.mu.Unlock()
+	if changed {
+		m.note(&usage)
+	}
+	return changed
 }
 
 // note records that the workspace was used, and its usage unless usage is nil.

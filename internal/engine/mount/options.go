@@ -24,6 +24,7 @@ type Options struct {
 	Records Records
 	Log     *slog.Logger
 	Now     func() time.Time // the time of records
+	Shard   sandbox.Shard    // of new workspaces
 
 	// Work runs a function in the background, and reports whether it does.
 	// Closed reports whether no more mounts are made.
@@ -37,6 +38,10 @@ type Options struct {
 	Quota, PrincipalQuota sandbox.WorkspaceUsage
 	Max                   int
 	TTL                   time.Duration
+
+	// CheckGrow returns an error of kind Exhausted if nothing may add to the workspaces of
+	// a principal.
+	CheckGrow func(ctx context.Context, p sandbox.Principal) error
 
 	// Driver is the driver's name. Copied means that it mounts no workspaces, so
 	// that sandboxes have copies. EndTimeout bounds the last copy of a sandbox;

@@ -245,9 +245,12 @@ func (m *Mount) spare(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	return left, nil
 }
 
-// leftAgain is left. Unless fits accepts the result, it counts the workspace
-// again, because files may have been removed.
+// leftAgain is left, and an error at a limit of the principal: see mayGrow. Unless fits
+// accepts the result, it counts the workspace again, because files may have been removed.
 func (m *Mount) leftAgain(ctx context.Context, fits func(sandbox.WorkspaceUsage) bool) (sandbox.WorkspaceUsage, error) {
+	if err := m.mayGrow(ctx); err != nil {
+		return sandbox.WorkspaceUsage{}, err
+	}
 	left, err := m.left(ctx)
 	if err == nil && fits(left) {
 		return left, nil
@@ -321,18 +324,34 @@ func (m *Mount) Admit(ctx context.Context, begin func()) error {
 		usage, _ = m.held()
 	}
 	if m.farBeyond(ctx, usage) == nil {
-		return nil
+		return m.mayGrow(ctx)
 	}
 	if again, err := m.measureAgain(ctx); err != nil {
 		return err
 	} else if again {
 		if usage, _ = m.held(); m.farBeyond(ctx, usage) == nil {
-			return nil
+			return m.mayGrow(ctx)
 		}
 	}
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s holds %s in %d files, far more than it may (%s)",
 		excerpt.Quote(m.rec.Name), sandbox.FormatBytes(usage.Bytes), usage.Files, sandbox.FormatBytes(m.set.opts.Quota.Bytes)),
 		"remove files by the file operations, or delete workspaces")
+}
+
+// mayGrow returns an error of kind Exhausted if a limit of the principal, or of its
+// groups, allows nothing more in its workspaces. Before it refuses, it counts the
+// workspace again, because files may have been removed.
+func (m *Mount) mayGrow(ctx context.Context) error {
+	m.noteUse()
+	err := m.set.opts.CheckGrow(ctx, m.rec.Principal)
+	if !errors.Is(err, sandbox.Exhausted) {
+		return err
+	}
+	if again, againErr := m.measureAgain(ctx); againErr != nil || !again {
+		return errors.Join(err, againErr)
+	}
+	m.noteUse()
+	return m.set.opts.CheckGrow(ctx, m.rec.Principal)
 }
 
 // farBeyond returns an error if usage is so far beyond a quota that nothing may

@@ -37,9 +37,9 @@ func (s *Set) use(ctx context.Context, p sandbox.Principal, name string, make bo
 		case errors.Is(err, sandbox.NotFound):
 			id := conversation
 			if !fixed {
-				id = workspace.NewID()
+				id = workspace.ID(s.opts.Shard.Hex(string(workspace.NewID())))
 			}
-			rec = store.Workspace{ID: string(id), Handle: id.Handle(), Principal: p}
+			rec = store.Workspace{ID: string(id), Handle: s.opts.Shard.Hex(id.Handle()), Principal: p}
 			rec.Name = name
 		case err != nil:
 			return store.Workspace{}, err

@@ -47,14 +47,19 @@ func Stopped(id, cause string) error {
 // StartError returns err, or an error of kind Unavailable if ctx ended the
 // start.
 func StartError(ctx context.Context, err error) error {
-	switch cause := ctx.Err(); {
-	case cause == nil:
+	cause := ctx.Err()
+	if cause == nil {
 		return err
-	case errors.Is(cause, context.DeadlineExceeded):
-		return sandbox.Errorf(sandbox.Unavailable, "the sandbox did not start in time: %w", errors.Join(cause, err))
-	default:
-		return sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(cause, err))
 	}
+	what := "the start was cancelled"
+	if errors.Is(cause, context.DeadlineExceeded) {
+		what = "the sandbox did not start in time"
+	}
+	if sandbox.KindOf(err) == sandbox.Internal {
+		// These are a driver's words around the end of ctx, whose kind would count.
+		return sandbox.Errorf(sandbox.Unavailable, "%s: %w: %s", what, cause, err.Error())
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "%s: %w", what, errors.Join(cause, err))
 }
 
 // busyRetry is when a caller may try again that met a sandbox with too many runs or

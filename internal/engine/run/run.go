@@ -86,7 +86,7 @@ func (s *Sandbox) newRun(o Order) *Run {
 		Key:        req.Key,
 		Undo:       o.Undo,
 	}
-	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), s.ID
+	r.rec.ID, r.rec.SandboxID = r.set.opts.Shard.NewRunID(), s.ID
 	r.rec.Status, r.rec.Started = sandbox.RunRunning, r.set.opts.Now()
 	r.rec.Program, r.rec.ProgramBytes = request.Program(req)
 	r.room = runlog.NewRoom(r.set.opts.RunningLogs, s.Principal)

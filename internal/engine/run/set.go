@@ -11,6 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -52,6 +53,7 @@ type Options struct {
 	Log     *slog.Logger
 	Metrics *metrics.Set
 	Now     func() time.Time // the time of records
+	Shard   sandbox.Shard    // of new runs
 
 	// Work and Spawn run a function in the background, and report whether they
 	// do. Work also does so while the engine closes.

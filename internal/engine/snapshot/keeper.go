@@ -69,6 +69,8 @@ type Options struct {
 	// Find returns a running sandbox of a principal, and View what its owner sees.
 	Find func(ctx context.Context, p sandbox.Principal, id string) (Sandbox, error)
 	View func(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
+	// Check returns an error of kind Exhausted if a principal may take no snapshot.
+	Check func(ctx context.Context, p sandbox.Principal) error
 	// Create makes a sandbox, which asks From for what a snapshot has.
 	Create func(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
 	// CopyWorkspace copies a workspace to a new one, and RemoveWorkspace removes one.
@@ -140,6 +142,9 @@ func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec s
 	rec.Setup.Disk = rec.Disk
 	rec.Reserved = rec.Setup.Limits.MemoryBytes + rec.Setup.Limits.DiskBytes
 	rec.Image, rec.Workspace, rec.Labels = rec.Setup.Image, rec.Setup.Workspace, rec.Setup.Labels
+	if err := k.opts.Check(ctx, p); err != nil {
+		return store.Snapshot{}, err
+	}
 	limits := k.opts.Limits
 	if err := k.opts.Records.AddSnapshot(ctx, &rec, limits.Count, limits.Bytes); err != nil {
 		return store.Snapshot{}, err

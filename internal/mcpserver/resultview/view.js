@@ -28,9 +28,25 @@ function tableOf(html) {
   const head = isHead(rows[0]) ? add(table, 'thead') : undefined, body = add(table, 'tbody');
   for (const [i, row] of rows.entries()) {
     const tr = add(i === 0 && head ? head : body, 'tr');
-    for (const c of [...row.cells].slice(0, 60)) add(tr, c.tagName === 'TH' ? 'th' : 'td', c.textContent.trim().slice(0, 300));
+    for (const c of [...row.cells].slice(0, 60)) {
+      const cell = add(tr, c.tagName === 'TH' ? 'th' : 'td', c.textContent.trim().slice(0, 300));
+      if (c.tagName === 'TH') cell.scope = tr.parentNode === head ? 'col' : 'row';
+    }
   }
+  align(table, [...body.rows]);
   return table;
+}
+
+// align marks the columns of numbers, so that a column and its name are on one side. A
+// column of numbers may have missing values.
+function align(table, rows) {
+  const numeric = /^[+-]?[$€£]? ?(\d[\d.,_ ]*|\.\d+)([eE][+-]?\d+)? ?%?$/;
+  const missing = ['', '-', '–', '…', '...', 'NaN', 'nan', 'NaT', '<NA>', 'NA', 'None', 'null', 'inf', '-inf', 'Inf', '-Inf'];
+  for (let i = 0; i < 60; i++) {
+    const texts = rows.map((r) => r.cells[i]?.textContent ?? '');
+    if (!texts.some((t) => numeric.test(t)) || !texts.every((t) => numeric.test(t) || missing.includes(t))) continue;
+    for (const r of table.rows) r.cells[i]?.classList.add('num');
+  }
 }
 
 const place = document.body;
