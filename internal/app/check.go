@@ -24,6 +24,8 @@ type Check struct {
 	Detail string      `json:"detail"`
 	// Fix is the remedy; "" if there is none.
 	Fix string `json:"fix,omitempty"`
+	// Manifest is the YAML of objects that a cluster lacks; "" if it lacks none.
+	Manifest string `json:"manifest,omitempty"`
 }
 
 // Works reports whether no check failed, so sandboxes work.

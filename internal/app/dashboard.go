@@ -27,7 +27,7 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		issuer = c.OIDC.Issuer
 	}
 	d := dashboard.New(dashboard.Options{
-		Engine: s.Engine, Issuer: issuer, Auth: s.auth, Log: s.log, Version: s.opts.Version, Now: s.opts.now,
+		Engine: s.Engine, Issuer: issuer, Auth: s.auth, Log: s.log, Shard: c.ShardID(), Version: s.opts.Version, Now: s.opts.now,
 		// People type tokens only where no page of a sandbox can run code.
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
 		Languages: languages(), Accounts: members{s.store}, Audit: s.auditLog(),

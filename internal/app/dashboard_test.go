@@ -72,6 +72,9 @@ func TestDashboard(t *testing.T) {
 	if res, body := get(link.URL); res.StatusCode != 200 {
 		t.Fatalf("the link: %d %s", res.StatusCode, body)
 	}
+	if res, body := get(base + "/ui/arrived"); res.StatusCode != 200 || res.Request.URL.Path != "/ui/" {
+		t.Fatalf("after the link: %d %s at %s", res.StatusCode, body, res.Request.URL)
+	}
 	if _, body := get(base + "/ui/"); !strings.Contains(body, "of-alice") || strings.Contains(body, "of-bob") {
 		t.Errorf("the page is\n%s", body)
 	}

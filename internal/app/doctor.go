@@ -10,6 +10,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -29,6 +30,8 @@ func Doctor(ctx context.Context, opts Options) []Check {
 			of = embeddedChecks()
 		case name == docker.Docker || name == docker.Podman:
 			of = engineChecks(ctx, name, opts.Config)
+		case name == kubernetes.Name:
+			of = clusterChecks(ctx, opts.Config)
 		}
 		checks = append(checks, of...)
 		if len(names) > 1 && len(of) > 0 && Works(of) {
@@ -67,6 +70,22 @@ func engineChecks(ctx context.Context, name string, c config.Config) []Check {
 			status = CheckNote
 		}
 		checks = append(checks, Check{Name: f.Name, Status: status, Detail: f.Detail, Fix: f.Fix})
+	}
+	return checks
+}
+
+// clusterChecks returns the checks of a cluster.
+func clusterChecks(ctx context.Context, c config.Config) []Check {
+	var checks []Check
+	for _, f := range kubernetes.Doctor(ctx, kubernetesOptions(c.Kubernetes, c.StateDir, nil)) {
+		status := CheckOK
+		switch {
+		case f.Fatal:
+			status = CheckFailed
+		case !f.OK:
+			status = CheckWarning
+		}
+		checks = append(checks, Check{Name: f.Name, Status: status, Detail: f.Detail, Fix: f.Fix, Manifest: f.Manifest})
 	}
 	return checks
 }

@@ -2,15 +2,18 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/auto"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker"
 	"github.com/glovebox-dev/glovebox/internal/driver/e2b"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -40,6 +43,13 @@ func makers() map[string]Maker {
 			return d, nil
 		}
 	}
+	all[kubernetes.Name] = func(o DriverOptions) (driver.Driver, error) {
+		d, err := kubernetes.New(kubernetesOptions(o.Kubernetes, o.StateDir, o.Log))
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
 	all["e2b"] = func(o DriverOptions) (driver.Driver, error) {
 		d, err := e2b.New(e2b.Options{
 			StateDir: o.StateDir, Log: o.Log,
@@ -52,6 +62,15 @@ func makers() map[string]Maker {
 	}
 	maps.Copy(all, embeddedMakers())
 	return all
+}
+
+func kubernetesOptions(c config.Kubernetes, stateDir string, log *slog.Logger) kubernetes.Options {
+	return kubernetes.Options{
+		Kubeconfig: c.Kubeconfig, Context: c.Context, Namespace: c.Namespace,
+		RuntimeClass: c.RuntimeClass, AllowContainer: c.AllowContainerBoundary,
+		GuestImage: c.GuestImage, PullSecrets: c.PullSecrets, StartTimeout: time.Duration(c.StartTimeout),
+		Network: networkProgram(), StateDir: stateDir, Log: log,
+	}
 }
 
 // candidates returns the drivers that name stands for, in the order to try them,

@@ -23,7 +23,9 @@ func embeddedMakers() map[string]Maker {
 			if err != nil {
 				return nil, err
 			}
-			d, err := gvisor.New(gvisor.Options{StateDir: o.StateDir, Guest: o.Guest, Images: images, Log: o.Log})
+			d, err := gvisor.New(gvisor.Options{
+				StateDir: o.StateDir, Guest: o.Guest, Images: images, StateKey: o.StateKey, Encrypt: o.Encrypt, Log: o.Log,
+			})
 			if err != nil {
 				return nil, err
 			}

@@ -40,6 +40,8 @@ type oidcIssuer struct {
 	keys  map[string]*rsa.PrivateKey // by kid: those it shows
 	asked int                        // for keys
 	down  bool
+	mute  bool             // it does not show its keys
+	says  map[string]any   // instead of the same parts of its document
 	codes map[string]grant // of sign-ins
 }
 
@@ -85,13 +87,15 @@ func (o *oidcIssuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var v any
-	switch r.URL.Path {
-	case "/.well-known/openid-configuration":
+	switch path := r.URL.Path; {
+	case path == "/.well-known/openid-configuration":
 		// It boasts of an algorithm that nobody must accept.
-		v = map[string]any{"issuer": o.url, "jwks_uri": o.url + "/keys", "authorization_endpoint": o.url + "/authorize?tenant=1", "token_endpoint": o.url + "/token", "id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"}}
-	case "/token":
+		document := map[string]any{"issuer": o.url, "jwks_uri": o.url + "/keys", "authorization_endpoint": o.url + "/authorize?tenant=1", "token_endpoint": o.url + "/token", "id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"}}
+		maps.Copy(document, o.says)
+		v = document
+	case path == "/token":
 		v = o.exchange(r)
-	case "/keys":
+	case path == "/keys" && !o.mute:
 		o.asked++
 		var list []map[string]string
 		for kid, k := range o.keys {

@@ -129,9 +129,12 @@ func TestSignInAtIssuer(t *testing.T) {
 		t.Errorf("state %q, nonce %q", asked.Get("state"), asked.Get("nonce"))
 	}
 	code := o.agree(t, asked, map[string]any{"exp": now.Add(time.Hour).Unix()}, map[string]any{"teams": []string{"Engineering"}, "exp": now.Add(time.Minute).Unix()})
-	res, body := v.get(back(asked, code))
-	if res.StatusCode != 200 || !strings.Contains(body, `content="0;url=/ui/usage"`) {
+	if res, body := v.get(back(asked, code)); res.StatusCode != 200 || !strings.Contains(body, `content="0;url=/ui/arrived"`) {
 		t.Fatalf("back: %d\n%s", res.StatusCode, body)
+	}
+	res, body := v.get("/ui/arrived")
+	if res.StatusCode != 303 || res.Header.Get("Location") != "/ui/usage" {
+		t.Fatalf("arrived: %d to %s\n%s", res.StatusCode, res.Header.Get("Location"), body)
 	}
 	for _, c := range res.Cookies() {
 		if c.Name == "glovebox_session" && (c.SameSite != http.SameSiteStrictMode || !c.HttpOnly) {
@@ -271,8 +274,9 @@ func TestSignInAtIssuerLeadsHome(t *testing.T) {
 	for next, want := range map[string]string{"https://evil.example/": "/ui/", "//evil.example/ui/": "/ui/", "/mcp": "/ui/", "/ui/settings": "/ui/settings"} {
 		v := visit(t, at)
 		asked := v.begin(o, next)
-		if _, body := v.get(back(asked, o.agree(t, asked, nil, nil))); !strings.Contains(body, `content="0;url=`+want+`"`) {
-			t.Errorf("from %s to\n%s", next, body)
+		v.get(back(asked, o.agree(t, asked, nil, nil)))
+		if res, body := v.get("/ui/arrived"); res.Header.Get("Location") != want {
+			t.Errorf("from %s to %s\n%s", next, res.Header.Get("Location"), body)
 		}
 	}
 	_, at = serveHTTP(t, withIssuer(o)) // no client
@@ -285,5 +289,65 @@ func TestSignInAtIssuerLeadsHome(t *testing.T) {
 	res.Body.Close()
 	if res.StatusCode != 404 {
 		t.Errorf("without a client: %d", res.StatusCode)
+	}
+}
+
+// TestSignInAtIssuerAfterFailure: what the issuer did not answer is asked again at a later
+// sign-in.
+func TestSignInAtIssuerAfterFailure(t *testing.T) {
+	o := startIssuer(t)
+	now := time.Now()
+	_, at := serveHTTP(t, func(opts *Options) {
+		withClient(o)(opts)
+		opts.now = func() time.Time { return now }
+	})
+	refused := func(what, path string) {
+		t.Helper()
+		if res, body := visit(t, at).get(path); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "The issuer does not answer. Try again later.") {
+			t.Errorf("%s: %d\n%s", what, res.StatusCode, body)
+		}
+	}
+	signIn := func(what string, want int) {
+		t.Helper()
+		v := visit(t, at)
+		asked := v.begin(o, "/ui/")
+		if res, body := v.get(back(asked, o.agree(t, asked, nil, nil))); res.StatusCode != want {
+			t.Errorf("%s: %d, want %d\n%s", what, res.StatusCode, want, body)
+		}
+	}
+	o.set(func() { o.down = true })
+	refused("down from the start", "/ui/issuer")
+	o.set(func() {
+		o.down, o.says = false, map[string]any{"authorization_endpoint": "http://issuer.example/authorize"}
+	})
+	refused("an endpoint without encryption", "/ui/issuer")
+	o.set(func() { o.says = nil })
+	refused("the same, a moment later", "/ui/issuer")
+	now = now.Add(10 * time.Second)
+	o.set(func() { o.mute = true })
+	signIn("without keys", http.StatusServiceUnavailable)
+	o.set(func() { o.mute = false })
+	signIn("with keys", http.StatusOK)
+}
+
+// TestSignInAtIssuerThatMoves: sign-ins ask the issuer for its endpoints each hour. What it
+// said before remains if it does not answer.
+func TestSignInAtIssuerThatMoves(t *testing.T) {
+	o := startIssuer(t)
+	now := time.Now()
+	_, at := serveHTTP(t, func(opts *Options) {
+		withClient(o)(opts)
+		opts.now = func() time.Time { return now }
+	})
+	visit(t, at).begin(o, "/ui/")
+	now = now.Add(time.Hour)
+	o.set(func() { o.says = map[string]any{"authorization_endpoint": o.url + "/authorize?tenant=2"} })
+	if tenant := visit(t, at).begin(o, "/ui/").Get("tenant"); tenant != "2" {
+		t.Errorf("an hour after the endpoint moved: tenant %s", tenant)
+	}
+	now = now.Add(time.Hour)
+	o.set(func() { o.down = true })
+	if tenant := visit(t, at).begin(o, "/ui/").Get("tenant"); tenant != "2" {
+		t.Errorf("the issuer is away: tenant %s", tenant)
 	}
 }

@@ -69,9 +69,19 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.choice, err = opts.makeDriver(ctx, DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, E2B: c.E2B, Log: s.log})
+	key, err := stateKey(ctx, c, s.store)
+	if err != nil {
+		return nil, err
+	}
+	s.choice, err = opts.makeDriver(ctx, DriverOptions{
+		StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, Kubernetes: c.Kubernetes, E2B: c.E2B,
+		StateKey: key, Encrypt: c.Saved.Encrypt, Log: s.log,
+	})
 	s.driver = s.choice.Driver
 	if err != nil {
+		return nil, err
+	}
+	if err := checkEncrypts(c.Saved, s.DriverName()); err != nil {
 		return nil, err
 	}
 	if opts.Metrics {
@@ -95,7 +105,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			return nil, err
 		}
 	}
-	known := auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server), Verified: s.audit.TokenVerified, Now: opts.now}
+	known := auth.Options{Tokens: s.store, Shard: c.Server.ShardID(), Static: c.Server.Token, Issuer: issuerOf(c.Server), Verified: s.audit.TokenVerified, Now: opts.now}
 	if c.Server.SignIn.Enabled {
 		known.Grants = s.store
 	}
@@ -119,6 +129,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Driver:          s.driver,
 		Store:           s.store,
 		StateDir:        c.StateDir,
+		Shard:           c.Server.ShardID(),
 		Log:             s.log,
 		Defaults:        c.Sandbox.Default.Limits(),
 		Maxima:          c.Sandbox.Maximum.Limits(),
@@ -134,7 +145,8 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Hibernation: hibernation.Settings{
 			Disk:  c.Sandbox.Hibernate == config.HibernateDisk,
 			After: time.Duration(c.Sandbox.HibernateAfter), Keep: time.Duration(c.Sandbox.HibernateKeep), Space: int64(c.Sandbox.HibernateSpace),
-			Kept: s.keptBytes,
+			CompressAfter: time.Duration(c.Saved.CompressAfter),
+			Kept:          s.keptBytes,
 		},
 		Containers:     c.Sandbox.Containers,
 		Snapshots:      snapshot.Limits{Count: c.Snapshots.Count, Bytes: int64(c.Snapshots.Size), TTL: time.Duration(c.Snapshots.Keep)},

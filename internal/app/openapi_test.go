@@ -68,7 +68,10 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	sys := mustOpen(t, func() Options { o := testOptions(t, t.TempDir()); o.Metrics = true; return o }())
-	opts := sys.front()
+	opts, err := sys.front()
+	if err != nil {
+		t.Fatal(err)
+	}
 	opts.Listen, opts.ServeMetrics = "127.0.0.1:0", true
 	opts.MCP = http.NotFoundHandler()
 	opts.Files, opts.Usage = sys.served, sys.store

@@ -6,6 +6,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sealed"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -61,5 +62,11 @@ type DriverOptions struct {
 	Images   config.Images
 	Docker   config.Docker
 	E2B      config.E2B
+	// StateKey opens encrypted states of sandboxes; nil if there is none. Encrypt encrypts
+	// further ones.
+	StateKey sealed.Key
+	Encrypt  bool
 	Log      *slog.Logger
+
+	Kubernetes config.Kubernetes
 }

@@ -19,7 +19,7 @@ func (s *System) openPool(ctx context.Context) error {
 	}
 	interpreters := prepare.Interpreters{Runners: runners, Driver: s.driver}
 	s.warmer, err = newWarmer(ctx, s.store, pool.Options{
-		Driver: s.driver, Ready: interpreters.Start, Further: interpreters.Import, Room: pool.HasRoom,
+		Driver: s.driver, Shard: c.Server.ShardID(), Ready: interpreters.Start, Further: interpreters.Import, Room: pool.HasRoom,
 		Busy: func() bool { return s.Engine.Stats().Runs >= runtime.NumCPU() },
 		Max:  c.Pool.Size, Log: s.log, Metrics: s.metrics,
 	})

@@ -42,7 +42,7 @@ func TestRoles(t *testing.T) {
 		}
 		defer db.Close()
 		for name, scopes := range map[string][]string{"old": {"run", "files"}, "old-files": {"files"}, "old-admin": {"admin"}} {
-			tokens[name] = auth.NewToken()
+			tokens[name] = auth.NewToken(sandbox.Shard{})
 			old := store.Token{ID: sandbox.NewTokenID(), Name: name, Principal: owner, Hash: auth.Hash(tokens[name]), Scopes: scopes}
 			if err := db.PutToken(t.Context(), old); err != nil {
 				t.Fatal(err)
@@ -132,6 +132,9 @@ func TestRoles(t *testing.T) {
 				}
 				if status := do(request("GET", at.RequestURI(), ""), browser); status != 200 {
 					t.Fatalf("the link: %d", status)
+				}
+				if status := do(request("GET", "/ui/arrived", ""), browser); status != 303 {
+					t.Fatalf("after the link: %d", status)
 				}
 			}
 			if !ends {

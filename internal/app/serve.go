@@ -96,7 +96,10 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 		return err
 	}
 	s.metrics.Shares(e2b.Stats()...)
-	opts := s.front()
+	opts, err := s.front()
+	if err != nil {
+		return err
+	}
 	opts.Listen = s.opts.Config.Server.Listen
 	opts.MCP, opts.E2B = server.Handler(), e2b
 	opts.Files, opts.Usage = s.served, s.store
@@ -110,7 +113,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	opts.CodeRunnerPaths = s.codeRunnerPaths()
 	if in := s.opts.Config.Server.SignIn; in.Enabled {
 		opts.SignIn = signin.New(signin.Options{
-			Auth: s.auth, Store: s.store, Log: s.log, Documents: in.Documents, Public: network.Public, Now: s.opts.now,
+			Auth: s.auth, Store: s.store, Log: s.log, Shard: s.opts.Config.Server.ShardID(), Documents: in.Documents, Public: network.Public, Now: s.opts.now,
 			Domains: domains(s.ports.Domain(), s.opts.Config.Server.E2BDomain), Ports: lns.ports(),
 		})
 	}
@@ -196,7 +199,10 @@ func serveAll(ctx context.Context, doors []door) error {
 
 // e2bFront returns an HTTP server for E2B's protocol alone.
 func (s *System) e2bFront(e2b *e2bapi.Server) (*httpserver.Server, error) {
-	opts := s.front()
+	opts, err := s.front()
+	if err != nil {
+		return nil, err
+	}
 	opts.Listen = s.opts.Config.Server.E2BListen
 	opts.E2B = e2b
 	opts.Drain = func(context.Context) error { e2b.Shutdown(); return nil }
@@ -207,26 +213,32 @@ func (s *System) e2bFront(e2b *e2bapi.Server) (*httpserver.Server, error) {
 }
 
 // front returns the options that all HTTP servers share.
-func (s *System) front() httpserver.Options {
+func (s *System) front() (httpserver.Options, error) {
 	c := s.opts.Config.Server
+	proxies, err := c.Proxies()
+	if err != nil {
+		return httpserver.Options{}, err
+	}
 	opts := httpserver.Options{
 		Auth:              s.auth,
 		Log:               s.log,
 		Metrics:           s.metrics,
 		AllowHosts:        c.AllowHosts,
 		AllowOrigins:      c.AllowOrigins,
+		TrustedProxies:    proxies,
 		PublicURL:         c.PublicURL,
 		CertFile:          c.TLSCert,
 		KeyFile:           c.TLSKey,
 		MaxBodyBytes:      int64(c.BodyLimit),
 		Shares:            s.shares,
 		RequestsPerSecond: c.RateLimit,
+		Rates:             s.store.RequestRates,
 	}
 	if c.OIDC.Issuer != "" {
 		opts.Issuers = []string{c.OIDC.Issuer}
 		opts.Scopes = []string{c.OIDC.Scopes.Run, c.OIDC.Scopes.Files}
 	}
-	return opts
+	return opts, nil
 }
 
 // accessKey is the file, in the state directory, with the key for the access
@@ -277,7 +289,10 @@ func (nopWriteCloser) Close() error { return nil }
 
 // metricsFront returns an HTTP server for the metrics alone.
 func (s *System) metricsFront() (*httpserver.Server, error) {
-	opts := s.front()
+	opts, err := s.front()
+	if err != nil {
+		return nil, err
+	}
 	opts.Listen = s.opts.Config.Server.MetricsListen
 	opts.ServeMetrics = true
 	return httpserver.New(opts)

@@ -243,6 +243,7 @@ func startSoak(t testing.TB, dir, addr string) *soaked {
 // start starts the server and returns when it answers.
 func (s *soaked) start(t testing.TB) {
 	t.Helper()
+	s.awaitPort(t)
 	s.cmd = exec.Command(os.Args[0], "-test.run=^$")
 	s.cmd.Env = append(os.Environ(), soakEnv+"="+s.config.StateDir, soakListen+"="+strings.TrimPrefix(s.url, "http://"))
 	s.cmd.Stderr = os.Stderr
@@ -255,6 +256,22 @@ func (s *soaked) start(t testing.TB) {
 		}
 	}
 	t.Fatal("the server does not answer")
+}
+
+// awaitPort waits until the port of the server that was killed is free. If that server
+// was about to start a program, its child has the socket until it executes the program.
+func (s *soaked) awaitPort(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+		if err == nil {
+			ln.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // kill kills the server with SIGKILL.

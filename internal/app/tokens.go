@@ -37,7 +37,7 @@ func OpenTokens(ctx context.Context, c config.Config) (*Tokens, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := auth.New(auth.Options{Tokens: db})
+	a, err := auth.New(auth.Options{Tokens: db, Shard: c.Server.ShardID()})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -20,7 +20,8 @@ var table = []row{
 	{"sandbox", "nothing"},
 	{"atomicfile", "nothing"},
 	{"filelock", "nothing"},
-	{"state", "sandbox"},
+	{"sealed", "sandbox"},
+	{"state", "sandbox, sealed"},
 	{"ansi", "nothing"},
 	{"trace", "nothing"},
 	{"fair", "sandbox"},
@@ -52,21 +53,24 @@ var table = []row{
 	{"driver/auto", "driver, sandbox"},
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "atomicfile, driver, guest, sandbox"},
-	{"driver/container", "atomicfile, driver, driver/container/lease, driver/container/stdio, guestapi, network, sandbox"},
+	{"driver/container", "atomicfile, driver, driver/container/lease, driver/container/link, driver/container/stdio, guestapi, network, sandbox"},
 	{"driver/container/filearchive", "sandbox"},
 	{"driver/container/lease", "driver, guestapi, sandbox"},
+	{"driver/container/link", "network, sandbox"},
 	{"driver/container/registries", "network, sandbox"},
 	{"driver/container/stdio", "nothing"},
 	{"driver/docker", "driver, driver/container, driver/container/lease, driver/container/registries, driver/container/stdio, driver/docker/dockerapi, driver/docker/snapshots, sandbox"},
+	{"driver/kubernetes", "driver, driver/container, driver/container/lease, driver/container/stdio, driver/kubernetes/doctor, sandbox"},
+	{"driver/kubernetes/doctor", "sandbox"},
 	{"driver/docker/dockerapi", "driver, driver/container, driver/container/stdio, sandbox"},
 	{"driver/docker/snapshots", "driver, driver/container, driver/container/filearchive, driver/docker/dockerapi, guestapi, sandbox"},
 	{"driver/e2b", "atomicfile, driver, guestapi, language, sandbox"},
-	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, trace"},
-	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, state, trace"},
+	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, sealed, state, trace"},
+	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, sealed, state, trace"},
 	{"driver/gvisor/sentry", "atomicfile, driver/gvisor/allowance, driver/gvisor/diagnosis, network"},
-	{"driver/gvisor/message", "driver, driver/gvisor/builds, driver/gvisor/cgroup, sandbox, trace"},
+	{"driver/gvisor/message", "driver, driver/gvisor/builds, driver/gvisor/cgroup, sandbox, sealed, trace"},
 	{"driver/gvisor/bundle", "driver, driver/gvisor/cgroup, driver/gvisor/message, driver/gvisor/rootfs, driver/gvisor/users, network, sandbox"},
-	{"driver/gvisor/checkpoint", "atomicfile, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/rootfs, sandbox, state"},
+	{"driver/gvisor/checkpoint", "atomicfile, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/rootfs, sandbox, sealed, state"},
 	{"driver/gvisor/builds", "driver, sandbox"},
 	{"driver/gvisor/cgroup", "sandbox"},
 	{"driver/gvisor/allowance", "driver/gvisor/cgroup, sandbox"},
@@ -113,7 +117,7 @@ var table = []row{
 	{"statedir", "sandbox"},
 	{"operator", "control, driver, sandbox, store"},
 	{"auth", "atomicfile, sandbox"},
-	{"audit", "auth, filelock, sandbox"},
+	{"audit", "auth, fair, filelock, sandbox"},
 	{"audited", "audit, engine, guestapi, sandbox"},
 	{"signin", "auth, fair, sandbox"},
 	{"hostfiles", "glob, safepath, sandbox"},
@@ -177,7 +181,8 @@ var outside = map[string][]string{
 	"github.com/google/go-containerregistry": {"image", "image/imagetest"},
 	"github.com/google/subcommands":          {"driver/gvisor/sentry"}, // the form of gVisor's commands
 	"github.com/google/jsonschema-go":        {"mcpserver", "mcpserver/argument"},
-	"github.com/klauspost/compress":          {"image"},
+	"github.com/gorilla/websocket":           {"driver/kubernetes"}, // what Kubernetes' client hands out
+	"github.com/klauspost/compress":          {"image", "state"},
 	"github.com/moby/moby/api":               {"driver/docker", "driver/docker/dockerapi", "driver/docker/snapshots"},
 	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi", "driver/docker/snapshots"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
@@ -198,10 +203,14 @@ var outside = map[string][]string{
 	"golang.org/x/net":                       {"dashboard", "network"}, // tables of results; DNS messages
 	"golang.org/x/oauth2":                    {"auth", "tests"},        // sign-in at an issuer; a client of signin
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"cli/screen", "driver/container/link", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "dashboard", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/bundle", "driver/gvisor/callfilter", "driver/gvisor/checkpoint", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
+	"k8s.io/api":                             {"driver/kubernetes"},
+	"k8s.io/apimachinery":                    {"driver/kubernetes", "driver/kubernetes/doctor"},
+	"k8s.io/client-go":                       {"driver/kubernetes"}, // without its typed clients, which have all types of all APIs
+	"k8s.io/klog/v2":                         {"driver/kubernetes"}, // to silence that client
 	"modernc.org/sqlite":                     {"store"},
 }
 

@@ -24,7 +24,8 @@ program in it.
 
 Doctor changes nothing without --fix. With --fix it first removes the remains of
 sandboxes whose server or command has ended. It keeps sandboxes that a server
-takes over when it starts again.
+takes over when it starts again. With the driver kubernetes, it also prints the
+objects that the cluster lacks, for kubectl apply.
 
 The exit status is 0 if sandboxes work here, and 1 if not.`,
 		Example: `  glovebox doctor
@@ -54,6 +55,9 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 				}
 			} else {
 				p.printChecks(checks)
+				if fix {
+					p.printManifests(checks)
+				}
 			}
 			if !app.Works(checks) {
 				return &console.ExitError{Status: console.StatusFailure}
@@ -134,5 +138,15 @@ func (p *program) printChecks(checks []app.Check) {
 		fmt.Fprintln(p.Out, colour(console.Bold)("Sandboxes work here."))
 	} else {
 		fmt.Fprintln(p.Out, colour(console.Bold)("Sandboxes do not work here yet."))
+	}
+}
+
+// printManifests prints the objects that a cluster lacks, for its administrator: the
+// server seldom may make them.
+func (p *program) printManifests(checks []app.Check) {
+	for _, c := range checks {
+		if c.Manifest != "" {
+			fmt.Fprintf(p.Out, "---\n# %s: apply this to the cluster with kubectl apply -f FILE\n%s", c.Name, c.Manifest)
+		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // TestE2BRules has E2B's SDK set headers in the requests of a sandbox,
-// before and after a restart of the server. Nothing on the disk has their values.
+// before and after a restart of the server. Nothing on the disk has their values; the
+// audit log is there, too.
 func TestE2BRules(t *testing.T) {
 	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
 	if binary == "" {
@@ -29,7 +30,7 @@ func TestE2BRules(t *testing.T) {
 	dir := t.TempDir()
 	state, config, keep, key := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "sandbox"), filepath.Join(dir, "key")
 	api := apiName + ":" + s.port
-	text := "network:\n  resolver: " + s.resolver + "\n  allow: [\"" + api + "\", \"" + apiName + ":80\", \"" + s.addr.String() + "\"]\n" +
+	text := "audit: {enabled: true}\nnetwork:\n  resolver: " + s.resolver + "\n  allow: [\"" + api + "\", \"" + apiName + ":80\", \"" + s.addr.String() + "\"]\n" +
 		"secrets:\n  - {name: OPERATORS, file: " + key + ", hosts: [\"" + api + "\"], headers: [X-Key]}\n"
 	for path, content := range map[string]string{config: text, key: operators} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -35,15 +35,23 @@ func (p *program) limitCommand() *cobra.Command {
 		Long: `Limit what a principal, or the members of a group together, use. Running servers obey
 every change at once. The limits:
   sandboxes                sandboxes that exist at the same time
+  memory                   their memory limits together, such as 16GiB
+  cpus                     their CPU limits together, such as 8 or 1.5
   creations-per-hour       sandboxes that start
   cpu-time-per-day         CPU time of sandboxes, such as 2h; also -per-month
   sandbox-time-per-day     time for which sandboxes exist; also -per-month
   sent-bytes-per-day       bytes that sandboxes send, such as 10GiB; also -per-month
+  workspace-bytes          size of all workspaces, such as 20GiB
+  snapshot-bytes           size of all snapshots, such as 10GiB
+  saved-bytes              size of the sandboxes that hibernate on disk, such as 2GiB
+  requests-per-second      requests to the server over HTTP; twice as many at once
 Hours, days and months are those of UTC. Zero allows nothing.
 
-At a limit, a principal can make no sandbox and start no program, and the error says
-when it can. Once a minute, a server stops the sandboxes of principals that are at a
-limit of time or bytes.
+At a limit of sandboxes, memory, CPUs or creations, a principal makes no sandbox. At a
+limit of time or sent bytes, it starts no program either, and once a minute a server
+stops its sandboxes. At workspace-bytes, no program starts with a workspace, and nothing
+is written to one; at snapshot-bytes, no snapshot is taken; at saved-bytes, sandboxes
+hibernate in memory only. The error names the limit, and when it is free again.
 
 A principal is the name of a token, local, or the whole name of an identity of an
 issuer. The account default stands for each principal that has no limit of that name

@@ -80,6 +80,9 @@ func TestScripts(t *testing.T) {
 	if clientsDir() == "" && required("inspector") {
 		t.Error("GLOVEBOX_REQUIRE has inspector, which is not installed: make clients")
 	}
+	if _, err := exec.LookPath("nginx"); err != nil && required("nginx") {
+		t.Error("GLOVEBOX_REQUIRE has nginx, which is not installed: test/tools.sh nginx")
+	}
 	runScripts(t, "fake", "")
 }
 
@@ -87,6 +90,10 @@ func TestScripts(t *testing.T) {
 // empty, is the program to test; else it is this test binary.
 func runScripts(t *testing.T, driverName, binary string, files ...string) {
 	archive := imageArchive(t, driverName)
+	repo, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	params := testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -119,6 +126,7 @@ func runScripts(t *testing.T, driverName, binary string, files ...string) {
 			}
 			env.Setenv("GLOVEBOX_STATE_DIR", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("REPO", repo)
 			env.Setenv("NO_COLOR", "1")
 			return nil
 		},

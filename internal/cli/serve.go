@@ -127,6 +127,9 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	}
 	url := cmp.Or(strings.TrimSuffix(server.PublicURL, "/"), scheme+"://"+reachable(addr)) + "/mcp"
 	p.Say("glovebox %s, driver %s, serving MCP at %s", Version(), sys.DriverName(), colour(console.Bold)(url))
+	if server.Dashboard {
+		p.Say("the dashboard is at %s; glovebox open opens it, signed in", strings.TrimSuffix(url, "mcp"))
+	}
 	var own net.Addr
 	if ln.E2B != nil {
 		own = ln.E2B.Addr()

@@ -37,11 +37,13 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&s.server.E2BPublicPorts, "e2b-public-ports", false, "serve ports of sandboxes of E2B's protocol without a token (GLOVEBOX_E2B_PUBLIC_PORTS)")
 	f.StringVar(&s.server.MetricsListen, "metrics-listen", "", "serve /metrics only at this `address`, such as 127.0.0.1:9090 (GLOVEBOX_METRICS_LISTEN)")
 	f.StringVar(&s.server.PublicURL, "public-url", "", "`URL` by which clients reach the server, if it is behind a proxy (GLOVEBOX_PUBLIC_URL)")
+	f.StringVar(&s.server.Shard, "shard", "", "`number` of this server, from 0 to 1023, among several behind one address (GLOVEBOX_SHARD)")
 	f.StringVar(&s.server.PreviewDomain, "preview-domain", "", "`domain` whose subdomains lead to ports of sandboxes (GLOVEBOX_PREVIEW_DOMAIN)")
 	f.StringVar(&s.server.TLSCert, "tls-cert", "", "serve HTTPS with the certificate in this PEM `file` (GLOVEBOX_TLS_CERT)")
 	f.StringVar(&s.server.TLSKey, "tls-key", "", "PEM `file` with the key of the certificate (GLOVEBOX_TLS_KEY)")
 	f.StringSliceVar(&s.server.AllowHosts, "allow-host", nil, "also accept this `name` in the Host header (GLOVEBOX_ALLOW_HOSTS)")
 	f.StringSliceVar(&s.server.AllowOrigins, "allow-origin", nil, "accept requests from web pages of this `origin` (GLOVEBOX_ALLOW_ORIGINS)")
+	f.StringSliceVar(&s.server.TrustedProxies, "trusted-proxy", nil, "`address` or range of your own proxies, whose header X-Forwarded-For names the client (GLOVEBOX_TRUSTED_PROXIES)")
 	f.Float64Var(&s.server.RateLimit, "rate-limit", 0, "limit of requests per second of one principal; default 500")
 	f.Var(&s.server.BodyLimit, "body-limit", "limit of the size of one request; default 8MiB")
 	f.Lookup("body-limit").DefValue = "" // the help states the default, which is not zero
@@ -65,11 +67,13 @@ func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 		"e2b-public-ports": func() { to.E2BPublicPorts = from.E2BPublicPorts },
 		"metrics-listen":   func() { to.MetricsListen = from.MetricsListen },
 		"public-url":       func() { to.PublicURL = from.PublicURL },
+		"shard":            func() { to.Shard = from.Shard },
 		"preview-domain":   func() { to.PreviewDomain = from.PreviewDomain },
 		"tls-cert":         func() { to.TLSCert = from.TLSCert },
 		"tls-key":          func() { to.TLSKey = from.TLSKey },
 		"allow-host":       func() { to.AllowHosts = from.AllowHosts },
 		"allow-origin":     func() { to.AllowOrigins = from.AllowOrigins },
+		"trusted-proxy":    func() { to.TrustedProxies = from.TrustedProxies },
 		"rate-limit":       func() { to.RateLimit = from.RateLimit },
 		"body-limit":       func() { to.BodyLimit = from.BodyLimit },
 		"max-sessions":     func() { to.Sessions = from.Sessions },

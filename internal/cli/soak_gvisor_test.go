@@ -49,6 +49,7 @@ type soak struct {
 	binary, config, dir, url string
 	tokens                   map[string]string // by principal
 	client                   *http.Client
+	groups                   []string // the control groups of the server; none are those of the test
 
 	server *exec.Cmd
 	log    bytes.Buffer // of all servers, one after the other
@@ -178,7 +179,11 @@ func startSoak(t *testing.T, disk int64, settings string, names ...string) *soak
 // start starts the server, and returns when it answers.
 func (s *soak) start() {
 	s.t.Helper()
+	const enter = `for group in "${@:4}"; do echo $$ > "$group/cgroup.procs" || exit; done; exec "$1" serve --config "$2"`
 	s.server = exec.Command(s.binary, "serve", "--config", s.config)
+	if len(s.groups) > 0 {
+		s.server = exec.Command("bash", append([]string{"-c", enter, "bash", s.binary, s.config, "--"}, s.groups...)...)
+	}
 	s.server.Stderr = &s.log
 	if err := s.server.Start(); err != nil {
 		s.t.Fatal(err)
