@@ -59,7 +59,7 @@ terminal:
 serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds flags
 	bin/glovebox serve $(ARGS)
 
-STAGES = clients images interpreters vet test-race test-plain test-gvisor test-clients test-browser test-unprivileged test-docker test-stranger test-release test-cross
+STAGES = components vet promql test-race test-plain test-gvisor test-clients test-browser test-unprivileged test-docker test-stranger test-release test-cross
 
 .PHONY: test
 test: ## every kind of test; make -k test goes on after a failure
@@ -73,6 +73,10 @@ test: ## every kind of test; make -k test goes on after a failure
 .PHONY: test-whole
 test-whole: ## test, with large data, our images, all suites under the race detector, and all scripts as an ordinary user
 	@$(MAKE) test WHOLE=1
+
+.PHONY: components
+components: ## clients, images and interpreters, fetched at once
+	@$(MAKE) -j3 --output-sync=target clients images interpreters
 
 .PHONY: clients
 clients: ## clients of MCP and E2B, agent frameworks, and a browser, for tests
@@ -100,6 +104,10 @@ pythons=$$(ls $(CURDIR)/.cache/interpreters/*/python3 2>/dev/null | paste -sd: |
 if [ -n "$$pythons" ]; then export GLOVEBOX_PYTHONS=$$pythons$$(ls /usr/bin/python3 2>/dev/null | sed 's,^,:,'); fi;
 endef
 
+.PHONY: promql
+promql: ## alerts and panels of deploy/monitoring, evaluated by Prometheus's engine
+	cd test/promql && $(GO) vet . && $(GO) test -timeout 5m .
+
 .PHONY: test-race
 test-race: ## everything that needs no sandbox, under the race detector
 	@test/tools.sh cc=build-essential || echo "the race detector needs a C compiler"
@@ -109,7 +117,9 @@ test-race: ## everything that needs no sandbox, under the race detector
 
 .PHONY: test-plain
 test-plain: ## what the race detector blurs or makes slow: suites, bounds on memory, and images that are too much
+	@test/tools.sh nginx=nginx-light || echo "several servers behind one address are not tried"
 	$(TESTENV) $(GO) test -timeout 20m -tags nogvisor $(PLAIN)
+	$(GO) test -tags nogvisor -run '^TestNetwork$$' ./internal/driver/kubernetes # which cgo prevents
 	$(GO) test -run 'TestLargeFile|Picture' ./internal/guest/...
 	$(GO) test -run 'TestMillionFiles|TestHole|TestBomb' ./internal/image
 
@@ -117,7 +127,6 @@ test-plain: ## what the race detector blurs or makes slow: suites, bounds on mem
 test-gvisor: build ## the embedded sandbox, as whoever calls this
 	@test/tools.sh dockerd=docker.io docker-compose xtables-legacy-multi=iptables busybox=busybox-static || echo "gvisor: Docker is not tried in a sandbox"
 	@test/gvisor.sh
-	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2B(SDKs|Templates|Frameworks|Rules)$$' ./internal/cli
 
 .PHONY: test-clients
 test-clients: build clients ## agents and frameworks from npm with scripted models, against the embedded sandbox
@@ -126,6 +135,10 @@ test-clients: build clients ## agents and frameworks from npm with scripted mode
 .PHONY: test-browser
 test-browser: build clients ## a browser on the dashboard of the embedded sandbox
 	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -count=1 -timeout 15m ./test/browser
+
+.PHONY: screenshots
+screenshots: ## pictures of the dashboard's pages, light and dark, in bin/screenshots
+	@GLOVEBOX_SCREENSHOTS=$(CURDIR)/bin/screenshots $(MAKE) test-browser
 
 .PHONY: clients-table
 clients-table: ## the same, and the table of docs/clients.md is written anew
@@ -138,6 +151,21 @@ test-unprivileged: build ## the same as an ordinary user made for it; needs root
 .PHONY: test-docker
 test-docker: build ## Docker Engine and Podman, started for the purpose; needs root
 	@WHOLE=$(WHOLE) test/docker.sh test/engines.sh
+
+# Not in STAGES: Helm's library takes minutes to build, once.
+.PHONY: test-chart
+test-chart: ## the chart and the kustomization, rendered and checked without a cluster
+	@test/tools.sh nginx=nginx-light || echo "the router's configuration is not tried"
+	cd test/chart && $(GO) vet . && $(GO) test -trimpath -timeout 5m .
+
+# Not in STAGES: the programs of Kubernetes take minutes to build, once.
+.PHONY: test-kubernetes
+test-kubernetes: build ## the driver on a real Kubernetes of one node, and the chart, with an installation; needs root
+	@$(GO) test -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
+	@$(GO) test -C test/chart -trimpath -c -o /dev/null .
+	@GLOVEBOX_REQUIRE=$${GLOVEBOX_REQUIRE:+$$GLOVEBOX_REQUIRE,}kubernetes test/kubernetes.sh bash -c '\
+		$(GO) test -count=1 -timeout 40m ./internal/driver/kubernetes && \
+		$(GO) test -C test/chart -count=1 -trimpath -timeout 20m .'
 
 .PHONY: test-stranger
 test-stranger: ## install, use, update and uninstall two releases that are built for it
@@ -187,7 +215,7 @@ compatibility: build ## other projects' tests in a sandbox and here: the table o
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint
 	@unformatted=$$(gofmt -l $$(git -c safe.directory='*' ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; fi
-	@if test/tools.sh shellcheck; then shellcheck .ci/run install.sh release/*.sh test/*.sh internal/interpreter/install/*.sh; \
+	@if test/tools.sh shellcheck; then shellcheck .ci/run install.sh release/*.sh test/*.sh test/cluster/*.sh internal/interpreter/install/*.sh; \
 	else echo "lint: scripts were not looked at"; [[ ",$$GLOVEBOX_REQUIRE," != *,shellcheck,* ]]; fi
 	$(GO) vet ./...
 	GOFLAGS=-buildvcs=false GOMEMLIMIT=3GiB $(GOLANGCI) run

@@ -23,6 +23,9 @@ done
 if [ ${#packages[@]} != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	echo "tools: installing ${packages[*]}"
 	export DEBIAN_FRONTEND=noninteractive
+	# Scripts run at once, and apt-get update does not wait for another one.
+	exec 8<"$0"
+	flock 8
 	{
 		apt-get update -qq &&
 			apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${packages[@]}" >/dev/null

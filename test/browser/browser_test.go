@@ -18,9 +18,16 @@ import (
 // limit bounds the whole visit. It is generous: a machine may be busy.
 const limit = 10 * time.Minute
 
-// TestDashboard runs dashboard.mjs, which starts servers of its own. The script ends
-// with an error at the first difference.
-func TestDashboard(t *testing.T) {
+// TestDashboard visits the pages of a server with real sandboxes.
+func TestDashboard(t *testing.T) { run(t, "dashboard.mjs") }
+
+// TestIssuer signs in at an issuer.
+func TestIssuer(t *testing.T) { run(t, "signin.mjs") }
+
+// run runs a script, which starts servers of its own. The script ends with an error at
+// the first difference.
+func run(t *testing.T, script string) {
+	t.Helper()
 	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
 	if binary == "" {
 		missing(t, "GLOVEBOX_TEST_BINARY names no program: make test-browser")
@@ -51,7 +58,7 @@ func TestDashboard(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "dashboard.mjs")
+	cmd := exec.CommandContext(ctx, node, script)
 	cmd.Env = append(os.Environ(), "GLOVEBOX="+binary, "CHROMIUM="+chromium, "STATE="+state)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

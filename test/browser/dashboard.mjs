@@ -1,49 +1,11 @@
-// Drives Chromium through the dashboard of a server with real sandboxes. The variables
-// GLOVEBOX, CHROMIUM and STATE name the program, the browser and the state directory.
+// Drives Chromium through the dashboard of a server with real sandboxes.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
-import { createInterface } from 'node:readline';
-import { createRequire } from 'node:module';
+import { readFileSync } from 'node:fs';
+import { check, cli, done, open, rolesOf, serve, step } from './common.mjs';
 import { show } from './host.mjs';
 
-const require = createRequire(new URL('npm/package.json', import.meta.url));
-const { chromium } = require('playwright-core');
-const { AxeBuilder } = require('@axe-core/playwright');
-
-const { GLOVEBOX, CHROMIUM, STATE } = process.env;
-const env = { ...process.env, GLOVEBOX_STATE_DIR: STATE, GLOVEBOX_DRIVER: 'gvisor', NO_COLOR: '1' };
-const cli = (...args) => execFileSync(GLOVEBOX, args, { env, stdio: ['ignore', 'pipe', 'ignore'] }).toString().trim();
-
-// Nothing of a failed test remains.
-let running;
-process.on('exit', () => {
-  if (!running) return;
-  try { cli('stop', '--all'); } finally { running.kill('SIGTERM'); }
-});
-
-// serve starts a server, and returns its URL and a function that ends it.
-async function serve(listen) {
-  const child = spawn(GLOVEBOX, ['serve', '--config', STATE + '.yaml', '--listen', listen, '--allow-network', 'example.com'], { env, stdio: ['ignore', 'ignore', 'pipe'] });
-  const url = await new Promise((resolve, reject) => {
-    createInterface({ input: child.stderr }).on('line', (line) => {
-      const at = /http:\/\/127\.0\.0\.1:\d+(?=\/mcp)/.exec(line);
-      if (at) resolve(at[0]);
-    });
-    child.on('exit', () => reject(new Error('the server ended')));
-  });
-  running = child;
-  const end = () => new Promise((resolve) => {
-    running = undefined;
-    child.removeAllListeners('exit').on('exit', resolve);
-    child.kill('SIGTERM');
-  });
-  return { url, end };
-}
-
-writeFileSync(STATE + '.yaml', 'audit:\n  enabled: true\n');
 const tokens = { operator: cli('token', 'create', 'operator', '--scope', 'admin'), alice: cli('token', 'create', 'alice'), bob: cli('token', 'create', 'bob') };
-let server = await serve('127.0.0.1:0');
+let server = await serve('127.0.0.1:0', { config: 'audit:\n  enabled: true\n', flags: ['--allow-network', 'example.com'] });
 const base = server.url;
 
 // ask sends a request as an MCP client.
@@ -107,34 +69,11 @@ await call(tokens.alice, 'run_command', {
   command: 'mkdir -p site && cd site && printf "<h1>A page</h1><script>try { parent.document.title = 1 } catch (e) { document.title = \'kept out\' }; document.body.append(document.title)</script>" > index.html && python3 -m http.server 8000',
 });
 
-const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
-const faults = [];
-async function open(options) {
-  const context = await browser.newContext(options);
-  const page = await context.newPage();
-  page.setDefaultTimeout(30000);
-  page.on('pageerror', (e) => faults.push(`${page.url()}: ${e.message}`));
-  page.on('dialog', (d) => { faults.push(`${page.url()}: a dialog`); d.dismiss(); });
-  page.on('console', (m) => /Content Security Policy|Refused/.test(m.text()) && faults.push(`${page.url()}: ${m.text()}`));
-  return page;
-}
 async function signIn(page, token) {
   await page.goto(base + '/');
   await page.getByLabel('Your Glovebox token').fill(token);
   await page.keyboard.press('Enter');
 }
-async function step(name, f) {
-  const began = Date.now();
-  await f();
-  console.log(`ok ${name} (${Date.now() - began} ms)`);
-}
-// axe finds faults of accessibility, and checks that a page fits its window.
-async function check(page, what) {
-  const { violations } = await new AxeBuilder({ page }).analyze();
-  assert.deepEqual(violations.map((v) => `${what}: ${v.id}: ${v.nodes[0].html}`), []);
-  assert((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `${what} is too wide`);
-}
-
 let state;
 await step('sign in with a token', async () => {
   const page = await open();
@@ -172,6 +111,17 @@ for (const colorScheme of ['light', 'dark']) {
   }
 }
 
+await step('tables stay tables where their rows are cards', async () => {
+  const narrow = await open({ viewport: { width: 380, height: 800 }, storageState: state });
+  for (const name of ['now', 'a sandbox with a network', 'files', 'usage', 'settings', 'rich results']) {
+    await narrow.goto(base + pages[name]);
+    const { said, meant } = await rolesOf(narrow);
+    assert(meant.row > 1, `${name} has no table`);
+    assert.deepEqual(said, meant, name);
+  }
+  await narrow.context().close();
+});
+
 const page = await open({ storageState: state });
 await step('hostile output is text', async () => {
   await page.goto(base + pages.colours);
@@ -202,6 +152,9 @@ await step('tables sort, and charts are drawn', async () => {
   assert.deepEqual(await cells(), ['10', '9']);
   await page.getByRole('button', { name: 'n', exact: true }).click();
   assert.deepEqual(await cells(), ['9', '10']);
+  const sides = (n) => page.locator(`.data :is(th, td):nth-child(${n})`).evaluateAll((all) => all.map((e) => getComputedStyle(e).textAlign));
+  assert.deepEqual(await sides(1), ['left', 'left', 'left']);
+  assert.deepEqual(await sides(2), ['right', 'right', 'right']);
 });
 await step('a preview is of another origin', async () => {
   await page.goto(base + pages['a preview']);
@@ -217,6 +170,40 @@ await step('loads are charted', async () => {
     setTimeout(() => resolve(sum), 7000);
   }));
   assert(shifts < 0.01, `the layout shifted by ${shifts}`);
+});
+await step('one of a thousand sandboxes changes', async () => {
+  const many = await open({ storageState: state });
+  const grow = (html, name) => html.replace(/(<table class="list boxes"|<table role="table" class="list boxes")[^]*?<tbody[^>]*>\s*(<tr[^]*?<\/tr>)/, (all, _, row) => all +
+    Array.from({ length: 1000 }, (_, i) => row.replaceAll(/sbx_\w+/g, 'sbx_' + i).replace(/(<th[^>]*><a[^>]*>)[^]*?<\/a>/, (_, link) => `${link}${i === 500 ? name : 'box ' + i}</a>`)).join(''));
+  let html, release;
+  const released = new Promise((resolve) => (release = resolve));
+  await many.route(base + '/ui/', async (route) => {
+    const response = await route.fetch();
+    html = await response.text();
+    await route.fulfill({ response, body: grow(html, 'before') });
+  });
+  await many.route(base + '/ui/events', async (route) => {
+    await released;
+    const part = grow(html, 'after').split(/<div data-live="[^"]*">/)[1].split('</main>')[0].replace(/<\/div>\s*$/, '');
+    await route.fulfill({ contentType: 'text/event-stream', body: `event: page\n${part.replaceAll(/^/gm, 'data: ')}\n\nevent: over\ndata:\n\n` });
+  });
+  await many.goto(base + '/ui/');
+  const row = many.locator('[data-key=sbx_500]');
+  await row.getByText('before').scrollIntoViewIfNeeded();
+  const before = await many.evaluate(() => {
+    window.changes = [];
+    window.rows = [...document.querySelectorAll('.boxes tbody tr')];
+    new MutationObserver((list) => window.changes.push(...list)).observe(document.querySelector('.boxes'), { subtree: true, childList: true, characterData: true, attributes: true });
+    return { rows: rows.length, at: scrollY };
+  });
+  assert(before.rows >= 1000 && before.at > 1000, JSON.stringify(before));
+  release();
+  await row.getByText('after').waitFor();
+  assert.deepEqual(await many.evaluate(() => ({
+    rows: document.querySelectorAll('.boxes tbody tr').length, at: scrollY, same: rows.every((r) => r.isConnected),
+    moved: changes.filter((c) => c.target.nodeName === 'TBODY').length,
+  })), { ...before, same: true, moved: 0 });
+  await many.context().close();
 });
 await step('the operator sees all usage, the audit log and the findings', async () => {
   for (const colorScheme of ['light', 'dark']) {
@@ -296,6 +283,9 @@ await step('the view of a result in the reference host of MCP Apps', async () =>
     await inside.getByRole('button', { name: 'n', exact: true }).click();
     assert.deepEqual(await inside.locator('tbody td:last-child').allTextContents(), ['9', '10']);
     assert((await inside.locator('tbody').textContent()).includes(evil));
+    const sides = (n) => inside.locator(`:is(th, td):nth-child(${n})`).evaluateAll((all) => all.map((e) => getComputedStyle(e).textAlign));
+    assert.deepEqual(await sides(1), ['left', 'left', 'left']);
+    assert.deepEqual(await sides(2), ['right', 'right', 'right']);
     assert.equal(await inside.locator('figure img').evaluate(async (img) => (await img.decode(), img.naturalWidth)), 8);
     await inside.getByRole('button', { name: 'Download as CSV' }).click();
     await host.waitForFunction(() => window.host.files[0]?.resource.mimeType === 'text/csv');
@@ -419,7 +409,21 @@ await step('a page is live, and the keyboard stops a sandbox', async () => {
   await page.getByRole('link', { name: 'added-later' }).waitFor();
   const other = await open({ storageState: state });
   await other.goto(`${base}/ui/sandboxes/${added.sandbox_id}`);
+  const focused = () => other.evaluate(() => document.activeElement.textContent);
+  await other.keyboard.press('Tab');
+  assert.equal(await focused(), 'Skip to the content');
+  assert((await other.locator('.skip').boundingBox()).x >= 0, 'the link is not visible');
+  await other.keyboard.press('Enter');
+  await other.keyboard.press('Tab');
+  assert.equal(await focused(), 'Now');
+  assert.equal(await other.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), 'solid');
   await other.getByText('Stop …', { exact: true }).focus();
+  await other.keyboard.press('Enter');
+  await other.keyboard.press('Tab');
+  assert.equal(await focused(), 'Stop the sandbox');
+  await other.keyboard.press('Escape');
+  assert.equal(await focused(), 'Stop …');
+  await other.getByRole('button', { name: 'Stop the sandbox' }).waitFor({ state: 'hidden' });
   await other.keyboard.press('Enter');
   await other.keyboard.press('Tab');
   await other.keyboard.press('Enter');
@@ -443,15 +447,13 @@ await step('the server restarts', async () => {
   await page.getByText('Live', { exact: true }).waitFor();
   await server.end();
   await page.getByText('Reconnecting').waitFor();
-  server = await serve(new URL(base).host);
+  server = await serve(new URL(base).host, { flags: ['--allow-network', 'example.com'] });
   await page.getByText('You are signed out.').waitFor();
   await page.getByRole('link', { name: 'Sign in' }).click();
   await page.getByLabel('Your Glovebox token').fill(tokens.alice);
   await page.keyboard.press('Enter');
   await page.getByRole('link', { name: 'web-app' }).first().waitFor();
 });
-await browser.close();
-assert.deepEqual(faults, []);
 cli('stop', '--all');
 await server.end();
-console.log('done');
+await done();
