@@ -65,7 +65,7 @@ var table = []row{
 	{"driver/docker/dockerapi", "driver, driver/container, driver/container/stdio, sandbox"},
 	{"driver/docker/snapshots", "driver, driver/container, driver/container/filearchive, driver/docker/dockerapi, guestapi, sandbox"},
 	{"driver/e2b", "atomicfile, driver, guestapi, language, sandbox"},
-	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, sealed, state, trace"},
+	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/snapfiles, driver/gvisor/users, guestapi, image, network, sandbox, sealed, state, trace"},
 	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, sealed, state, trace"},
 	{"driver/gvisor/sentry", "atomicfile, driver/gvisor/allowance, driver/gvisor/diagnosis, network"},
 	{"driver/gvisor/message", "driver, driver/gvisor/builds, driver/gvisor/cgroup, sandbox, sealed, trace"},
@@ -76,6 +76,7 @@ var table = []row{
 	{"driver/gvisor/allowance", "driver/gvisor/cgroup, sandbox"},
 	{"driver/gvisor/process", "driver/gvisor/users, network"},
 	{"driver/gvisor/memwatch", "driver/gvisor/allowance, driver/gvisor/process"},
+	{"driver/gvisor/snapfiles", "atomicfile, driver, sandbox, sealed"},
 	{"driver/gvisor/rootfs", "driver/gvisor/message, sandbox"},
 	{"driver/gvisor/users", "driver/gvisor/message, driver/gvisor/rootfs"},
 	{"driver/gvisor/callfilter", "nothing"},
@@ -182,7 +183,7 @@ var outside = map[string][]string{
 	"github.com/google/subcommands":          {"driver/gvisor/sentry"}, // the form of gVisor's commands
 	"github.com/google/jsonschema-go":        {"mcpserver", "mcpserver/argument"},
 	"github.com/gorilla/websocket":           {"driver/kubernetes"}, // what Kubernetes' client hands out
-	"github.com/klauspost/compress":          {"image", "state"},
+	"github.com/klauspost/compress":          {"driver/gvisor/snapfiles", "image", "state"},
 	"github.com/moby/moby/api":               {"driver/docker", "driver/docker/dockerapi", "driver/docker/snapshots"},
 	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi", "driver/docker/snapshots"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
@@ -203,7 +204,7 @@ var outside = map[string][]string{
 	"golang.org/x/net":                       {"dashboard", "network"}, // tables of results; DNS messages
 	"golang.org/x/oauth2":                    {"auth", "tests"},        // sign-in at an issuer; a client of signin
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"cli/screen", "driver/container/link", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"cli/screen", "driver/container/link", "driver/fake", "driver/gvisor", "driver/gvisor/builds", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/checkpoint", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/snapfiles", "driver/gvisor/supervisor", "driver/gvisor/users", "filelock", "guest", "guest/account", "guest/changes", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "guest/search", "guest/sudo", "image", "image/erofs", "network", "safepath", "state", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "dashboard", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/bundle", "driver/gvisor/callfilter", "driver/gvisor/checkpoint", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},

@@ -105,6 +105,10 @@ type PackOrder struct {
 	Files []string `json:"files,omitempty"`
 	// Gone are files that [Client.Restore] removes.
 	Gone []string `json:"gone,omitempty"`
+	// Changed selects all files of the root file system that changed since the guest
+	// started, except those below /run. Restore then also removes files from directories
+	// that changed, as programs did. The root file system must be an overlay.
+	Changed bool `json:"changed,omitempty"`
 }
 
 // Pack returns files as an uncompressed tar archive in the form of a layer. The caller

@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/snapfiles"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -24,6 +25,7 @@ type box struct {
 	// ofBuild returns the client whose supervisor is of another build.
 	ofBuild func(builds.ID) (*client, error)
 	packer  *state.Packer
+	files   *snapfiles.Keeper
 
 	guest *guestapi.Client // for the driver's own requests
 
@@ -97,8 +99,9 @@ var (
 	_ driver.Leaser    = (*box)(nil)
 	_ driver.Packer    = (*box)(nil)
 
-	_ driver.Snapshotter    = (*box)(nil)
-	_ driver.SnapshotKeeper = (*Driver)(nil)
+	_ driver.Snapshotter     = (*box)(nil)
+	_ driver.DiskSnapshotter = (*box)(nil)
+	_ driver.SnapshotKeeper  = (*Driver)(nil)
 )
 
 func (b *box) Ref() string { return b.ref }

@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/snapfiles"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/sealed"
@@ -50,6 +51,7 @@ type Driver struct {
 
 	client *client
 	packer *state.Packer
+	files  *snapfiles.Keeper
 
 	mu     sync.Mutex
 	boxes  map[*box]bool         // those that hold connections
@@ -84,7 +86,8 @@ func New(opts Options) (*Driver, error) {
 	}
 	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, key: opts.StateKey, encrypt: opts.Encrypt, sending: make(turn, 1), leases: map[string]driver.Lease{}}
 	packer := &state.Packer{Dir: filepath.Join(opts.StateDir, "gvisor", "packing")}
-	return &Driver{opts: opts, client: c, packer: packer, boxes: map[*box]bool{}, others: map[builds.ID]*client{}}, nil
+	files := &snapfiles.Keeper{Dir: filepath.Join(opts.StateDir, "gvisor", "snapshots"), Key: opts.StateKey, Encrypt: opts.Encrypt}
+	return &Driver{opts: opts, client: c, packer: packer, files: files, boxes: map[*box]bool{}, others: map[builds.ID]*client{}}, nil
 }
 
 // Info implements [driver.Driver].
@@ -95,7 +98,7 @@ func (d *Driver) Info() driver.Info {
 		Boundary: sandbox.BoundaryKernel,
 		Features: driver.Features{
 			Host: true, Pause: true, Incidents: true, Usage: true, Detach: true, Lease: true, Network: true,
-			Workspace: true, Unnamed: true, Mounts: true, Save: true, Snapshot: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true, Containers: true,
+			Workspace: true, Unnamed: true, Mounts: true, Save: true, Snapshot: true, DiskSnapshot: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true, Containers: true,
 		},
 	}
 }
@@ -235,7 +238,7 @@ func secretValues(secrets []sandbox.Secret) []string {
 // newBox returns a box, and keeps it until its release.
 func (d *Driver) newBox(ref string) *box {
 	b := newBox(d.client, d.opts.Images, ref, d.forget)
-	b.ofBuild, b.packer = d.ofBuild, d.packer
+	b.ofBuild, b.packer, b.files = d.ofBuild, d.packer, d.files
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.boxes[b] = true

@@ -41,9 +41,9 @@ long=$(printf '%0200d' 1); echo l > "$long"; ln -s "$long/$long" long-link
 echo w > .wh-not; yes | head -c 3000000 > large; truncate -s 5000000 hole
 echo 127.0.0.1 x >> /etc/hosts; echo more >> /etc/passwd`
 
-// TestImageLayer shows that a layer of what a box changed makes of its image what
-// the box has.
-func TestImageLayer(t *testing.T) {
+// changeableImage returns an image with the files that changeTree changes.
+func changeableImage(t *testing.T) string {
+	t.Helper()
 	reg := imagetest.New(t)
 	var files []imagetest.File
 	for _, n := range []string{
@@ -58,7 +58,13 @@ func TestImageLayer(t *testing.T) {
 		files = append(files, f)
 	}
 	files = append(files, imagetest.File{Name: "base/link", Link: "file"})
-	ref := reg.Push(t, "base", imagetest.Image(t, imagetest.Config{}, imagetest.Busybox(t), imagetest.Layer(t, files...)))
+	return reg.Push(t, "base", imagetest.Image(t, imagetest.Config{}, imagetest.Busybox(t), imagetest.Layer(t, files...)))
+}
+
+// TestImageLayer shows that a layer of what a box changed makes of its image what
+// the box has.
+func TestImageLayer(t *testing.T) {
+	ref := changeableImage(t)
 	d := openImages(t, t.TempDir())
 	box := launchImage(t, d, ref)
 	guest := guestapi.NewClient(box.Box.Dial)

@@ -29,6 +29,9 @@ func (b *box) Snapshot(ctx context.Context, id string) (driver.Snapshot, error) 
 // Rollback implements [driver.Snapshotter]. The box is saved first, so that it can go
 // on if the snapshot does not fit.
 func (b *box) Rollback(ctx context.Context, id string) error {
+	if b.files.Has(id) {
+		return sandbox.Wrap(driver.NoRollback(), "roll back box", b.ref)
+	}
 	if err := b.asleep.take(ctx); err != nil {
 		return sandbox.Wrap(err, "roll back box", b.ref)
 	}
@@ -64,9 +67,19 @@ func (b *box) rollback(ctx context.Context, id string) (err error) {
 
 // CreateFrom implements [driver.SnapshotKeeper].
 func (d *Driver) CreateFrom(ctx context.Context, spec *driver.Spec, snapshot string) (driver.Box, error) {
+	const op = "create box"
+	if d.files.Has(snapshot) {
+		files, err := d.files.Open(snapshot)
+		if err != nil {
+			return nil, sandbox.Wrap(err, op, spec.ID)
+		}
+		defer files.Close()
+		b, err := d.createFromFiles(ctx, spec, files)
+		return b, sandbox.Wrap(err, op, spec.ID)
+	}
 	b, err := d.createFrom(ctx, spec, snapshot)
 	if err != nil {
-		return nil, sandbox.Wrap(err, "create box", spec.ID)
+		return nil, sandbox.Wrap(err, op, spec.ID)
 	}
 	return b, nil
 }

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path"
@@ -131,6 +132,9 @@ func (l *layerWriter) file(name string, st *unix.Stat_t) error {
 		h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
 	case unix.S_IFLNK:
 		target, err := os.Readlink(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it vanished meanwhile
+		}
 		if err != nil {
 			return err
 		}
@@ -141,6 +145,17 @@ func (l *layerWriter) file(name string, st *unix.Stat_t) error {
 		h.Typeflag, h.Size = tar.TypeReg, st.Size
 	default:
 		return nil // sockets and devices do not belong in an image
+	}
+	var content *os.File
+	if h.Size > 0 {
+		var err error
+		if content, err = regular.Open(name); errors.Is(err, fs.ErrNotExist) {
+			return nil // it vanished meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		defer content.Close()
 	}
 	if st.Nlink > 1 && kind != unix.S_IFDIR {
 		id := [2]uint64{st.Dev, st.Ino}
@@ -153,14 +168,9 @@ func (l *layerWriter) file(name string, st *unix.Stat_t) error {
 	if err := l.WriteHeader(h); err != nil || h.Size == 0 {
 		return err
 	}
-	f, err := regular.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	buf := copyPool.Get().(*[copySize]byte)
 	defer copyPool.Put(buf)
 	// If the file became shorter meanwhile, the next header or Close fails.
-	_, err = io.CopyBuffer(struct{ io.Writer }{l.Writer}, struct{ io.Reader }{io.LimitReader(f, h.Size)}, buf[:])
+	_, err := io.CopyBuffer(struct{ io.Writer }{l.Writer}, struct{ io.Reader }{io.LimitReader(content, h.Size)}, buf[:])
 	return err
 }

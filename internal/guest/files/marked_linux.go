@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -56,8 +57,9 @@ var aboutMachine = []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 // the machine.
 func walkRoot(f func(name string, st *unix.Stat_t) error) error { return walk("/", f) }
 
-// walk is walkRoot for the contents of a directory.
-func walk(dir string, f func(name string, st *unix.Stat_t) error) error {
+// walk is walkRoot for the contents of a directory, without those files. If f returns
+// [fs.SkipDir] for a directory, walk leaves out its contents.
+func walk(dir string, f func(name string, st *unix.Stat_t) error, without ...string) error {
 	mounts, err := procfs.Mounts()
 	if err != nil {
 		return rpc.Errorf(guestapi.CodeInternal, "read mounts: %v", err)
@@ -66,7 +68,7 @@ func walk(dir string, f func(name string, st *unix.Stat_t) error) error {
 	for _, m := range mounts {
 		skip[m.Path] = true
 	}
-	for _, name := range aboutMachine {
+	for _, name := range slices.Concat(aboutMachine, without) {
 		skip[name] = true
 	}
 	var walk func(dir string) error
@@ -90,7 +92,9 @@ func walk(dir string, f func(name string, st *unix.Stat_t) error) error {
 			case err != nil:
 				return rpc.FileError(err, name)
 			}
-			if err := f(name, &st); err != nil {
+			if err := f(name, &st); errors.Is(err, fs.SkipDir) {
+				continue
+			} else if err != nil {
 				return err
 			}
 			if st.Mode&unix.S_IFMT == unix.S_IFDIR {

@@ -3,8 +3,12 @@ package files
 import (
 	"archive/tar"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net/http"
+	"os"
 	"path"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +26,7 @@ func (s *Server) pack(w http.ResponseWriter, r *http.Request) {
 		rpc.WriteJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
 		return
 	}
-	sendArchive(w, func(l *layerWriter) error { return l.pack(order) })
+	sendArchive(w, func(l *layerWriter) error { return l.pack(order, s.started) })
 }
 
 func (s *Server) packOrder(w http.ResponseWriter, r *http.Request) (*guestapi.PackOrder, error) {
@@ -50,8 +54,17 @@ func (s *Server) packOrder(w http.ResponseWriter, r *http.Request) (*guestapi.Pa
 // be that of a file of the user.
 const goneRecord = "GLOVEBOX.gone"
 
-// pack writes the files of an order.
-func (l *layerWriter) pack(order *guestapi.PackOrder) error {
+// namesRecord marks an entry whose content are the names of all files of a directory. A
+// zero byte ends each.
+const namesRecord = "GLOVEBOX.names"
+
+// pack writes the files of an order, of a guest that started at that time.
+func (l *layerWriter) pack(order *guestapi.PackOrder, started time.Time) error {
+	if order.Changed {
+		if err := l.changedSince(started.Add(-startMargin)); err != nil {
+			return err
+		}
+	}
 	for _, name := range order.Trees {
 		if err := l.single(name); err != nil {
 			return err
@@ -76,6 +89,61 @@ func (l *layerWriter) pack(order *guestapi.PackOrder) error {
 		}
 	}
 	return nil
+}
+
+// startMargin allows for a clock that is set back after the guest's start. A file that
+// the image has from this time is packed without need.
+const startMargin = time.Minute
+
+// changedSince writes the files of the root file system that changed since then. A program
+// cannot set the time of a change. The root is an overlay: a change copies all directories
+// above a file to the upper layer, which changes them too. The names in a directory that
+// changed tell which files of the image it no longer has.
+func (l *layerWriter) changedSince(then time.Time) error {
+	write := func(name string, st *unix.Stat_t) error {
+		dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+		if time.Unix(st.Ctim.Unix()).Before(then) {
+			if dir {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if err := l.file(name, st); err != nil || !dir {
+			return err
+		}
+		return l.namesIn(name)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat("/", &st); err != nil {
+		return err
+	}
+	if err := write("/", &st); errors.Is(err, fs.SkipDir) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return walk("/", write, "/run")
+}
+
+// namesIn writes the names of the files in a directory.
+func (l *layerWriter) namesIn(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it vanished meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	var names []byte
+	for _, e := range entries {
+		names = append(append(names, e.Name()...), 0)
+	}
+	h := tar.Header{Typeflag: tar.TypeReg, Name: path.Join(".", dir), Size: int64(len(names)), PAXRecords: map[string]string{namesRecord: "true"}, Format: tar.FormatPAX}
+	if err := l.WriteHeader(&h); err != nil {
+		return err
+	}
+	_, err = l.Write(names)
+	return err
 }
 
 // single writes one file, or a directory without its contents. A missing file is left out.

@@ -7,15 +7,23 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 // restored unpacks one file of an archive of packed files.
 func (u *unpacker) restored(name string, h *tar.Header, data io.Reader) error {
 	if h.PAXRecords[goneRecord] != "" {
 		return os.RemoveAll(name)
+	}
+	if h.PAXRecords[namesRecord] != "" {
+		return keepOnly(name, data)
 	}
 	u.uid, u.gid = h.Uid, h.Gid
 	if fi, err := os.Lstat(name); err == nil && (h.Typeflag != tar.TypeDir || !fi.IsDir()) {
@@ -50,6 +58,38 @@ func (u *unpacker) restored(name string, h *tar.Header, data io.Reader) error {
 	}
 	// The order matters: a change of owner clears set-id bits.
 	return errors.Join(u.own(name), setMode(name, uint32(h.Mode&0o7777)), setTime(name, h.ModTime))
+}
+
+// keepOnly removes the files of a directory that are not in a list of names, except mounts
+// and directories that have some below them.
+func keepOnly(dir string, list io.Reader) error {
+	text, err := io.ReadAll(list)
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for name := range strings.SplitSeq(string(text), "\x00") {
+		keep[name] = true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	mounts, err := procfs.Mounts()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		mounted := func(m guestapi.Mount) bool { return m.Path == name || strings.HasPrefix(m.Path, name+"/") }
+		if keep[e.Name()] || slices.ContainsFunc(mounts, mounted) {
+			continue
+		}
+		if err := os.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setMode sets the permissions of a file. Some boxes refuse set-id bits, which only files

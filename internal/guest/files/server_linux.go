@@ -3,6 +3,7 @@ package files
 import (
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
 )
@@ -17,6 +18,7 @@ type Server struct {
 	marked   markedTree
 	watches  *watches
 	turns    turns
+	started  time.Time
 	// editing and searching have a place for each edit and search under way. A search
 	// holds a thread.
 	editing, searching chan struct{}
@@ -30,7 +32,7 @@ type Preview func(done <-chan struct{}, a *account.Account, mime string, size in
 // set, the root file system is not the sandbox's own, and is not served as a
 // whole. Handlers that change files are wrapped by changes.
 func New(accounts *account.Accounts, preview Preview, shared bool, changes func(http.HandlerFunc) http.HandlerFunc) *Server {
-	return &Server{accounts: accounts, preview: preview, shared: shared, changes: changes, watches: newWatches(),
+	return &Server{accounts: accounts, preview: preview, shared: shared, changes: changes, watches: newWatches(), started: time.Now(),
 		editing: make(chan struct{}, 1), searching: make(chan struct{}, 2)}
 }
 
