@@ -114,6 +114,7 @@ type Features struct {
 	// DiskSnapshot means that the driver implements SnapshotKeeper, and its boxes
 	// DiskSnapshotter.
 	DiskSnapshot bool
+	Restart      bool // boxes implement Restarter
 	Incidents    bool // boxes implement Reporter
 	Usage        bool // boxes implement Meter
 	Detach       bool // Spec.Detached is honoured

@@ -105,10 +105,6 @@ type PackOrder struct {
 	Files []string `json:"files,omitempty"`
 	// Gone are files that [Client.Restore] removes.
 	Gone []string `json:"gone,omitempty"`
-	// Changed selects all files of the root file system that changed since the guest
-	// started, except those below /run. Restore then also removes files from directories
-	// that changed, as programs did. The root file system must be an overlay.
-	Changed bool `json:"changed,omitempty"`
 }
 
 // Pack returns files as an uncompressed tar archive in the form of a layer. The caller
@@ -124,6 +120,26 @@ func (c *Client) Pack(ctx context.Context, order PackOrder) (io.ReadCloser, erro
 		return nil, sandbox.Wrap(err, op, "")
 	}
 	resp, err := c.layer(ctx, op, http.MethodPost, PathPack, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// PathPackChanged answers a POST with an archive of the files that changed since the guest
+// started. It needs root. The path is ours, beyond E2B's protocol.
+const PathPackChanged = "/pack/changed"
+
+// PackChanged is [Client.Pack] for all files of the root file system that changed since the
+// guest started, except those below /run. Restore then also removes files from directories
+// that changed, as programs did. The root file system must be an overlay. The error is of
+// kind Unsupported if the guest is of a build that cannot do this.
+func (c *Client) PackChanged(ctx context.Context) (io.ReadCloser, error) {
+	resp, err := c.layer(ctx, "pack changed files", http.MethodPost, PathPackChanged, nil)
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the sandbox was made by an earlier build of Glovebox, whose guest does not tell which files changed"),
+			"keep its memory, or make the sandbox again")
+	}
 	if err != nil {
 		return nil, err
 	}

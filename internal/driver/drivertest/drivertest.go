@@ -118,6 +118,7 @@ func Run(t *testing.T, h Harness) {
 		{"Save", testSave},
 		{"Snapshot", testSnapshot},
 		{"DiskSnapshot", testDiskSnapshot},
+		{"Restart", testRestart},
 		{"Receipt", testReceipt},
 		{"Containers", testContainers},
 		{"Workspace", testWorkspace},

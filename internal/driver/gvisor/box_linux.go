@@ -101,6 +101,7 @@ var (
 
 	_ driver.Snapshotter     = (*box)(nil)
 	_ driver.DiskSnapshotter = (*box)(nil)
+	_ driver.Restarter       = (*box)(nil)
 	_ driver.SnapshotKeeper  = (*Driver)(nil)
 )
 

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/regular"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -23,13 +22,8 @@ import (
 // layer serves the root file system as a whole. POST marks its state, GET
 // answers with the changes since the mark, PUT unpacks an archive.
 func (s *Server) layer(w http.ResponseWriter, r *http.Request) {
-	var err error
-	switch {
-	case rpc.User(r) != account.RootName:
-		err = rpc.Errorf(guestapi.CodePermissionDenied, "only root may do this")
-	case s.shared:
-		err = rpc.Errorf(guestapi.CodePermissionDenied, "the root file system is not the sandbox's own")
-	default:
+	err := s.mayPack(r)
+	if err == nil {
 		switch r.Method {
 		case http.MethodPost:
 			err = s.marked.mark()
@@ -42,9 +36,7 @@ func (s *Server) layer(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		we := rpc.Wire(err)
-		status := rpc.Status(we.Code)
-		rpc.WriteJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
+		refuse(w, err)
 	}
 }
 
@@ -156,6 +148,11 @@ func (l *layerWriter) file(name string, st *unix.Stat_t) error {
 			return err
 		}
 		defer content.Close()
+		var opened unix.Stat_t // another file may have its name now
+		if err := unix.Fstat(int(content.Fd()), &opened); err != nil {
+			return err
+		}
+		h.Size = opened.Size
 	}
 	if st.Nlink > 1 && kind != unix.S_IFDIR {
 		id := [2]uint64{st.Dev, st.Ino}

@@ -21,20 +21,42 @@ import (
 func (s *Server) pack(w http.ResponseWriter, r *http.Request) {
 	order, err := s.packOrder(w, r)
 	if err != nil {
-		we := rpc.Wire(err)
-		status := rpc.Status(we.Code)
-		rpc.WriteJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
+		refuse(w, err)
 		return
 	}
-	sendArchive(w, func(l *layerWriter) error { return l.pack(order, s.started) })
+	sendArchive(w, func(l *layerWriter) error { return l.pack(order) })
+}
+
+// packChanged answers with an archive of the files that changed since the guest started.
+func (s *Server) packChanged(w http.ResponseWriter, r *http.Request) {
+	if err := s.mayPack(r); err != nil {
+		refuse(w, err)
+		return
+	}
+	sendArchive(w, func(l *layerWriter) error { return l.changedSince(s.started.Add(-startMargin)) })
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, err error) {
+	we := rpc.Wire(err)
+	status := rpc.Status(we.Code)
+	rpc.WriteJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
+}
+
+// mayPack refuses a request for the root file system as a whole.
+func (s *Server) mayPack(r *http.Request) error {
+	switch {
+	case rpc.User(r) != account.RootName:
+		return rpc.Errorf(guestapi.CodePermissionDenied, "only root may do this")
+	case s.shared:
+		return rpc.Errorf(guestapi.CodePermissionDenied, "the root file system is not the sandbox's own")
+	}
+	return nil
 }
 
 func (s *Server) packOrder(w http.ResponseWriter, r *http.Request) (*guestapi.PackOrder, error) {
-	switch {
-	case rpc.User(r) != account.RootName:
-		return nil, rpc.Errorf(guestapi.CodePermissionDenied, "only root may do this")
-	case s.shared:
-		return nil, rpc.Errorf(guestapi.CodePermissionDenied, "the root file system is not the sandbox's own")
+	if err := s.mayPack(r); err != nil {
+		return nil, err
 	}
 	var order guestapi.PackOrder
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, guestapi.MaxPackOrder)).Decode(&order); err != nil {
@@ -58,13 +80,8 @@ const goneRecord = "GLOVEBOX.gone"
 // zero byte ends each.
 const namesRecord = "GLOVEBOX.names"
 
-// pack writes the files of an order, of a guest that started at that time.
-func (l *layerWriter) pack(order *guestapi.PackOrder, started time.Time) error {
-	if order.Changed {
-		if err := l.changedSince(started.Add(-startMargin)); err != nil {
-			return err
-		}
-	}
+// pack writes the files of an order.
+func (l *layerWriter) pack(order *guestapi.PackOrder) error {
 	for _, name := range order.Trees {
 		if err := l.single(name); err != nil {
 			return err

@@ -28,4 +28,5 @@ func (s *Server) Routes(mux *http.ServeMux) {
 	mux.HandleFunc(guestapi.PathLayer, s.layer)
 	mux.HandleFunc("PUT "+guestapi.PathLayer, s.changes(s.layer))
 	mux.HandleFunc("POST "+guestapi.PathPack, s.pack)
+	mux.HandleFunc("POST "+guestapi.PathPackChanged, s.packChanged)
 }

@@ -32,7 +32,7 @@ type Request struct {
 	Ruled bool             `json:"ruled,omitempty"`
 	// Root is the root file system of the spec's image; nil for the host's.
 	Root *ImageRoot `json:"root,omitempty"`
-	// FirstUser, for OpCreate and OpRestore, is the first of the box's users. If it is 0, the box has the
+	// FirstUser, for OpCreate, OpRestore and OpRestart, is the first of the box's users. If it is 0, the box has the
 	// supervisor's users; WhyHostUsers is then the reason, if root runs the server. If
 	// it is not 0 and the spec has a workspace, the last files are the trees of the
 	// workspace and of the mounts, in that order.
@@ -89,18 +89,21 @@ const (
 	// of their own so that an earlier supervisor does not leave the encryption out.
 	OpSaveSealed     = "save encrypted"
 	OpSnapshotSealed = "snapshot encrypted"
+
+	OpRestart = "restart" // since VersionRestart
 )
 
 // Version is the version of these messages that a supervisor of this program
 // understands; its replies carry it. Replies of earlier supervisors have no version,
 // which decodes as 0.
 const (
-	Version         = VersionSealed
+	Version         = VersionRestart
 	VersionLease    = 1
 	VersionUsage    = 2
 	VersionSave     = 3
 	VersionSnapshot = 4
 	VersionSealed   = 5
+	VersionRestart  = 6
 )
 
 // Reply is the supervisor's answer.

@@ -134,15 +134,7 @@ func (k *Keeper) write(name, id string, s *stored, files io.Reader, limit int64)
 			return 0, err
 		}
 	}
-	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return 0, err
-	}
-	n, err := io.Copy(z, io.LimitReader(files, limit+1))
-	if err == nil && n > limit {
-		err = sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the files have more than %s", sandbox.FormatBytes(limit)), "remove large files; holes of sparse files count")
-	}
-	if err = errors.Join(err, z.Close()); err != nil {
+	if err := compress(to, files, limit); err != nil {
 		return 0, err
 	}
 	if err := errors.Join(to.Close(), out.Sync()); err != nil {
@@ -153,6 +145,59 @@ func (k *Keeper) write(name, id string, s *stored, files io.Reader, limit int64)
 		return 0, err
 	}
 	return fi.Size(), nil
+}
+
+// compress writes at most limit bytes of files to a compressed archive.
+func compress(to io.Writer, files io.Reader, limit int64) error {
+	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(z, io.LimitReader(files, limit+1))
+	if err == nil && n > limit {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the files have more than %s", sandbox.FormatBytes(limit)), "remove large files; holes of sparse files count")
+	}
+	return errors.Join(err, z.Close())
+}
+
+// Hold keeps files in a file without a name, until the caller closes them. They end with
+// the process.
+func (k *Keeper) Hold(limit int64, pack func() (io.ReadCloser, error)) (_ *Files, err error) {
+	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.CreateTemp(k.Dir, ".held-")
+	if err != nil {
+		return nil, noSpace(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(noSpace(err), file.Close())
+		}
+	}()
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, err
+	}
+	files, err := pack()
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	if err := compress(file, files, limit); err != nil {
+		return nil, err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	z, err := newDecoder(file)
+	if err != nil {
+		return nil, err
+	}
+	return &Files{file: file, z: z}, nil
+}
+
+func newDecoder(from io.Reader) (*zstd.Decoder, error) {
+	return zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMemory))
 }
 
 type nopCloser struct{ io.Writer }
@@ -218,7 +263,7 @@ func (k *Keeper) Open(id string) (_ *Files, err error) {
 			return nil, err
 		}
 	}
-	if f.z, err = zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxMemory)); err != nil {
+	if f.z, err = newDecoder(from); err != nil {
 		return nil, damaged(err)
 	}
 	return f, nil

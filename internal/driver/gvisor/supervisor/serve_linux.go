@@ -248,6 +248,8 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		rep.Snapshot, err = s.snapshot(ctx, b, req.Snapshot, req.StateKey)
 	case message.OpRestore:
 		err = s.restore(ctx, b, req, files)
+	case message.OpRestart:
+		err = s.restart(ctx, b, req, files)
 	default:
 		err = sandbox.Errorf(sandbox.Internal, "unknown operation %q", req.Op)
 	}
