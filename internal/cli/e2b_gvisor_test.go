@@ -78,9 +78,9 @@ func TestE2BSnapshots(t *testing.T) {
 	}
 	needGvisor(t, binary)
 	env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=")
-	want := 2
+	want := 4
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		env, want = append(env, "E2B_TEST_CONTEXTS=no"), 1
+		env, want = append(env, "E2B_TEST_CONTEXTS=no"), 3
 	}
 	if passed, out := testE2BClients(t, "e2b-sdk", "node", "@e2b/code-interpreter", binary, env, "snapshots.test.mjs"); passed != want {
 		t.Errorf("%d tests passed, and %d should:\n%s", passed, want, out)

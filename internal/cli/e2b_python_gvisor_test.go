@@ -68,6 +68,8 @@ func TestE2BPythonGvisor(t *testing.T) {
 			pythonRequest{name: "pause again", method: "POST", path: "/sandboxes/{id}/pause", body: `{"memory":true}`, status: 409},
 			pythonRequest{name: "info of a paused one", method: "GET", path: "/sandboxes/{id}", status: 200, need: `{"state": "paused"}`},
 			pythonRequest{name: "resume", method: "POST", path: "/sandboxes/{id}/connect", body: `{"timeout":300}`, status: 201, need: `{"sandboxID": "{id}", "envdAccessToken": "{access}"}`},
+			pythonRequest{name: "pause without memory", method: "POST", path: "/sandboxes/{id}/pause", body: `{"memory":false}`, status: 204},
+			pythonRequest{name: "resume without memory", method: "POST", path: "/sandboxes/{id}/connect", body: `{"timeout":300}`, status: 201, need: `{"sandboxID": "{id}", "envdAccessToken": "{access}"}`},
 			pythonRequest{name: "kill", method: "DELETE", path: "/sandboxes/{id}", status: 204},
 			pythonRequest{name: "kill again", method: "DELETE", path: "/sandboxes/{id}", status: 404, need: `{"code": 404, "message": null}`},
 			pythonRequest{name: "is_running of an ended one", method: "GET", path: "/health", headers: envd, status: 502})

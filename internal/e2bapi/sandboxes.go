@@ -203,8 +203,10 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 		return unsupported("mcp: there is no MCP gateway in sandboxes")
 	case isSet(in.IAM):
 		return unsupported("iam: there are no workload identities")
-	case in.AutoPauseMemory != nil && !*in.AutoPauseMemory:
-		return unsupported("autoPauseMemory: a paused sandbox keeps its memory, and nothing else can be had")
+	}
+	filesOnly := in.AutoPauseMemory != nil && !*in.AutoPauseMemory
+	if filesOnly && in.AutoResume != nil && in.AutoResume.Enabled {
+		return none, sandbox.Errorf(sandbox.Invalid, "autoPauseMemory: a sandbox that is paused without memory has no programs that a request could resume, so autoResume must be off")
 	}
 	d, err := ttl(in.Timeout)
 	if err != nil {
@@ -232,6 +234,9 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	}
 	if in.AutoPause != nil && *in.AutoPause {
 		req.AtEnd = sandbox.AtEndHibernate
+		if filesOnly {
+			req.AtEnd = sandbox.AtEndHibernateFiles
+		}
 	}
 	if in.AutoResume != nil && in.AutoResume.Enabled {
 		labels[labelAutoResume] = "true"
@@ -361,13 +366,17 @@ func (s *Server) pause(r *http.Request, p sandbox.Principal) (int, any, error) {
 	if err := readBody(r, &in); err != nil {
 		return 0, nil, err
 	}
-	if in.Memory != nil && !*in.Memory {
-		return 0, nil, sandbox.Errorf(sandbox.Unsupported, "memory: a paused sandbox keeps its memory, and nothing else can be had")
-	}
-	if _, err := s.get(r, p); err != nil {
+	sb, err := s.get(r, p)
+	if err != nil {
 		return 0, nil, err
 	}
-	err := s.opts.Engine.Hibernate(r.Context(), p, idOf(r))
+	if in.Memory != nil && !*in.Memory && sb.State != sandbox.Hibernated {
+		// The sandbox has no memory to keep after this.
+		err = s.opts.Engine.Restart(r.Context(), p, idOf(r))
+	}
+	if err == nil {
+		err = s.opts.Engine.Hibernate(r.Context(), p, idOf(r))
+	}
 	if errors.Is(err, sandbox.Conflict) {
 		// E2B's clients interpret a conflict as "already paused".
 		sb, gerr := s.get(r, p)
@@ -396,9 +405,6 @@ func (s *Server) connect(r *http.Request, p sandbox.Principal) (int, any, error)
 	if err := readBody(r, &in); err != nil {
 		return 0, nil, err
 	}
-	if in.Memory != nil && !*in.Memory {
-		return 0, nil, sandbox.Errorf(sandbox.Unsupported, "memory: a paused sandbox goes on where it stood, and cannot be started afresh")
-	}
 	d, err := ttl(in.Timeout)
 	if err != nil {
 		return 0, nil, err
@@ -412,6 +418,11 @@ func (s *Server) connect(r *http.Request, p sandbox.Principal) (int, any, error)
 		status = http.StatusCreated
 		if err := s.opts.Engine.Wake(r.Context(), p, sb.ID); err != nil {
 			return 0, nil, s.gone(r, p, err)
+		}
+		if in.Memory != nil && !*in.Memory {
+			if err := s.opts.Engine.Restart(r.Context(), p, sb.ID); err != nil {
+				return 0, nil, s.gone(r, p, err)
+			}
 		}
 		s.journal.add(sb.ID, "info", "the sandbox was resumed", nil)
 		sb, err = s.opts.Engine.SetEnd(r.Context(), p, sb.ID, d)
@@ -500,7 +511,7 @@ func (s *Server) info(r *http.Request, p sandbox.Principal) (int, any, error) {
 		AutoResume bool   `json:"autoResume"`
 	}
 	onTimeout := "kill"
-	if sb.AtEnd == sandbox.AtEndHibernate {
+	if sb.AtEnd.Hibernates() {
 		onTimeout = "pause"
 	}
 	internet, network := s.networkInfo(sb)

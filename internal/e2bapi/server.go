@@ -33,6 +33,7 @@ type Engine interface {
 	List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error)
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
+	Restart(ctx context.Context, p sandbox.Principal, id string) error
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
 	TakeSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)
 	TakeDiskSnapshot(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.Snapshot, error)

@@ -30,8 +30,10 @@ type fakeEngine struct {
 	program string // address of what listens in every sandbox
 	boxes   map[string]*fakeBox
 	created sandbox.CreateRequest
-	rules   []sandbox.Secret // of the last change of a network
-	allowed sandbox.Network  // the operator's; "" is all
+	// restarts are the sandboxes that were restarted.
+	restarts []string
+	rules    []sandbox.Secret // of the last change of a network
+	allowed  sandbox.Network  // the operator's; "" is all
 	// forwarded is the last request that came to a guest, and answer what it
 	// answers.
 	forwarded *http.Request
@@ -116,6 +118,10 @@ func (e *fakeEngine) Stop(_ context.Context, p sandbox.Principal, id string) err
 
 func (e *fakeEngine) Hibernate(_ context.Context, p sandbox.Principal, id string) error {
 	return e.set(p, id, func(sb *sandbox.Sandbox) { sb.State = sandbox.Hibernated })
+}
+
+func (e *fakeEngine) Restart(_ context.Context, p sandbox.Principal, id string) error {
+	return e.set(p, id, func(*sandbox.Sandbox) { e.restarts = append(e.restarts, id) })
 }
 
 func (e *fakeEngine) Wake(_ context.Context, p sandbox.Principal, id string) error {
@@ -579,7 +585,9 @@ func TestCreate(t *testing.T) {
 		"volumes":       {`{"volumeMounts":[{"name":"a","path":"/b"}]}`, 404, sandbox.CreateRequest{}},
 		"mcp":           {`{"mcp":{"a":{}}}`, 501, sandbox.CreateRequest{}},
 		"iam":           {`{"iam":{"tokens":{}}}`, 501, sandbox.CreateRequest{}},
-		"disk only":     {`{"autoPause":true,"autoPauseMemory":false}`, 501, sandbox.CreateRequest{}},
+		"disk only":     {`{"autoPause":true,"autoPauseMemory":false}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, AtEnd: sandbox.AtEndHibernateFiles}},
+		"disk, resumed": {`{"autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, sandbox.CreateRequest{}},
+		"disk, killed":  {`{"autoPauseMemory":false}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute}},
 		"unknown field": {`{"gpu":true}`, 400, sandbox.CreateRequest{}},
 		"no time":       {`{"timeout":0}`, 201, sandbox.CreateRequest{TTL: sandbox.MinIdle}},
 		"negative time": {`{"timeout":-1}`, 400, sandbox.CreateRequest{}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -27,6 +28,29 @@ func (e *Engine) Hibernate(ctx context.Context, p sandbox.Principal, id string) 
 		}
 	}
 	return sandbox.Wrap(b.hibernate(ctx), op, "")
+}
+
+// Restart ends all programs of a sandbox, and starts it afresh with its files. Contexts
+// and services end with the programs. The error is of kind Conflict while the sandbox has
+// runs, and of kind Unsupported if the driver cannot restart it.
+func (e *Engine) Restart(ctx context.Context, p sandbox.Principal, id string) error {
+	const op = "restart sandbox"
+	b, err := e.usable(ctx, p, id)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	return sandbox.Wrap(b.restart(ctx), op, "")
+}
+
+func (b *liveSandbox) restart(ctx context.Context) error {
+	if !b.e.features.Restart {
+		return driver.NoRestart()
+	}
+	if err := b.Still(ctx, func(ctx context.Context, box driver.Box) error { return driver.Restart(ctx, box) }); err != nil {
+		return err
+	}
+	b.e.log.Info("restarted sandbox", "sandbox", b.id)
+	return nil
 }
 
 // Wake ends the hibernation of a sandbox, as any use does. It has no effect on
@@ -148,7 +172,13 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 func (b *liveSandbox) hibernateAtEnd() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()
-	err := b.hibernate(ctx)
+	var err error
+	if b.rec.AtEnd == sandbox.AtEndHibernateFiles {
+		err = b.restart(ctx)
+	}
+	if err == nil {
+		err = b.hibernate(ctx)
+	}
 	if err == nil {
 		b.e.log.Info("sandbox hibernates", "sandbox", b.id)
 		return

@@ -70,7 +70,7 @@ func (b *liveSandbox) driverLeaseLocked() driver.Lease {
 	switch {
 	case s.State == sandbox.Hibernated:
 		l.Idle = s.Limits.Lifetime
-	case s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && s.Ends.Before(l.End):
+	case !s.AtEnd.Hibernates() && !s.Ends.IsZero() && s.Ends.Before(l.End):
 		l.End = s.Ends
 	}
 	return l
@@ -122,5 +122,5 @@ func (b *liveSandbox) expire() {
 // hibernatesAtEndLocked reports whether the sandbox hibernates at its end.
 // b.mu is held.
 func (b *liveSandbox) hibernatesAtEndLocked() bool {
-	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
+	return b.rec.AtEnd.Hibernates() && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
 }

@@ -134,37 +134,40 @@ type worldBox struct {
 	w   *world
 	ref string
 
-	mu        sync.Mutex
-	changed   *sync.Cond
-	dead      bool
-	deaf      bool // nothing can be killed
-	hung      bool // files cannot be read: there is no answer
-	stuck     bool // as hung, and calls and streams outlast their contexts
-	paused    bool
-	pauses    int
-	saved     bool
-	saves     int
-	unsaved   error  // of Save
-	packs     int    // calls of Pack
-	packErr   error  // of Pack
-	packing   func() // is called by Pack; nil does nothing
-	unwoken   error  // of Resume of a saved box
-	resumes   int
-	resumed   time.Time
-	kills     int
-	destroys  int
-	failing   error // of Destroy
-	procs     map[string]*worldProc
-	execs     map[string]*worldExec
-	ended     []string // contexts that were restarted or removed
-	files     map[string][]byte
-	lacks     string // a program that is not there
-	unpacked  string
-	leases    []driver.Lease
-	leaseless bool        // SetLease waits for the end of its context
-	space     *worldSpace // nil without a workspace
-	mounts    map[string]*worldSpace
-	cpu       time.Duration
+	mu      sync.Mutex
+	changed *sync.Cond
+	dead    bool
+	deaf    bool // nothing can be killed
+	hung    bool // files cannot be read: there is no answer
+	stuck   bool // as hung, and calls and streams outlast their contexts
+	paused  bool
+	pauses  int
+	saved   bool
+	saves   int
+	unsaved error  // of Save
+	packs   int    // calls of Pack
+	packErr error  // of Pack
+	packing func() // is called by Pack; nil does nothing
+	unwoken error  // of Resume of a saved box
+	// unrestarted is the error of Restart.
+	unrestarted error
+	restarts    int
+	resumes     int
+	resumed     time.Time
+	kills       int
+	destroys    int
+	failing     error // of Destroy
+	procs       map[string]*worldProc
+	execs       map[string]*worldExec
+	ended       []string // contexts that were restarted or removed
+	files       map[string][]byte
+	lacks       string // a program that is not there
+	unpacked    string
+	leases      []driver.Lease
+	leaseless   bool        // SetLease waits for the end of its context
+	space       *worldSpace // nil without a workspace
+	mounts      map[string]*worldSpace
+	cpu         time.Duration
 }
 
 // die ends the guest and all processes.
@@ -215,6 +218,19 @@ func (b *worldBox) Pause(context.Context) error {
 	defer b.mu.Unlock()
 	b.paused = true
 	b.pauses++
+	return nil
+}
+
+func (b *worldBox) Restart(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.restarts++
+	if b.unrestarted != nil {
+		return b.unrestarted
+	}
+	if b.dead {
+		return driver.ErrGone
+	}
 	return nil
 }
 

@@ -30,7 +30,13 @@ type AtEnd string
 const (
 	AtEndStop      AtEnd = "stop"
 	AtEndHibernate AtEnd = "hibernate"
+	// AtEndHibernateFiles is AtEndHibernate after a restart: the sandbox keeps its files,
+	// and neither memory nor programs.
+	AtEndHibernateFiles AtEnd = "hibernate-files"
 )
+
+// Hibernates reports whether the sandbox hibernates at its end.
+func (a AtEnd) Hibernates() bool { return a == AtEndHibernate || a == AtEndHibernateFiles }
 
 // ImageHost is the image that stands for this machine's own system
 // directories, read-only, under a private writable layer.

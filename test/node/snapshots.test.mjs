@@ -39,6 +39,41 @@ describe('snapshots', { timeout: 240_000 }, () => {
     await assert.rejects(e2b.Sandbox.createSnapshot(sandbox.sandboxId), e2b.SandboxNotFoundError)
   })
 
+  test('pause without memory', async () => {
+    const sandbox = await Sandbox.create({ timeoutMs: 120_000 })
+    const boot = () => sandbox.files.read('/proc/sys/kernel/random/boot_id')
+    const running = async () => (await sandbox.commands.run('cat /proc/[0-9]*/cmdline | tr "\\0" " "')).stdout.includes('sleep 600')
+    await sandbox.files.write('/home/user/marker', 'kept')
+    await sandbox.commands.run('sleep 600', { background: true })
+    if (python) await sandbox.runCode('x = 41')
+    const before = await boot()
+    assert.ok(await running())
+    assert.equal(await sandbox.pause({ keepMemory: false }), true)
+    assert.equal(await sandbox.isRunning(), false)
+    const resumed = await sandbox.connect()
+    assert.equal(resumed.sandboxId, sandbox.sandboxId)
+    assert.equal(await sandbox.files.read('/home/user/marker'), 'kept')
+    assert.notEqual(await boot(), before)
+    assert.ok(!await running())
+    if (python) {
+      assert.match((await sandbox.runCode('x')).error.name, /NameError/)
+      assert.equal((await sandbox.runCode('6*7')).text, '42')
+    }
+    await sandbox.kill()
+  })
+
+  test('pause without memory at the end', async () => {
+    const sandbox = await e2b.Sandbox.create({ timeoutMs: 60_000, lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
+    await sandbox.files.write('/home/user/marker', 'kept')
+    const before = await sandbox.files.read('/proc/sys/kernel/random/boot_id')
+    await sandbox.setTimeout(1_000)
+    while ((await sandbox.getInfo()).state !== 'paused') await new Promise((resolve) => setTimeout(resolve, 100))
+    await sandbox.connect()
+    assert.equal(await sandbox.files.read('/home/user/marker'), 'kept')
+    assert.notEqual(await sandbox.files.read('/proc/sys/kernel/random/boot_id'), before)
+    await sandbox.kill()
+  })
+
   test('fork', { skip: !python }, async () => {
     const parent = await Sandbox.create({ timeoutMs: 120_000, metadata: { of: 'parent' } })
     await parent.runCode('import random; random.seed(1); x = 41')

@@ -98,9 +98,12 @@ func (r *Rules) checkEnd(req *sandbox.CreateRequest) error {
 	switch req.AtEnd {
 	case "", sandbox.AtEndStop:
 		return nil
-	case sandbox.AtEndHibernate:
+	case sandbox.AtEndHibernate, sandbox.AtEndHibernateFiles:
 		if !r.Features.Pause {
 			return r.CannotHibernate()
+		}
+		if req.AtEnd == sandbox.AtEndHibernateFiles && !r.Features.Restart {
+			return driver.NoRestart()
 		}
 		return nil
 	}

@@ -19,7 +19,7 @@ func Expired(s sandbox.Sandbox, busy bool, now time.Time) (Reason, bool) {
 	if s.State == sandbox.Hibernated {
 		return Reason{}, false
 	}
-	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && !now.Before(s.Ends) {
+	if !s.AtEnd.Hibernates() && !s.Ends.IsZero() && !now.Before(s.Ends) {
 		return Reason{
 			Cause: "the sandbox reached the end that was set for it",
 			Code:  sandbox.SandboxLost,
@@ -43,7 +43,7 @@ func WithExpiry(s sandbox.Sandbox) sandbox.Sandbox {
 	if s.State == sandbox.Hibernated {
 		return s
 	}
-	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && s.Ends.Before(s.Expires) {
+	if !s.AtEnd.Hibernates() && !s.Ends.IsZero() && s.Ends.Before(s.Expires) {
 		s.Expires = s.Ends
 	}
 	if idle := s.Used.Add(s.Limits.Idle); idle.Before(s.Expires) {
