@@ -31,7 +31,7 @@ func Doctor(ctx context.Context, opts Options) []Check {
 		case name == docker.Docker || name == docker.Podman:
 			of = engineChecks(ctx, name, opts.Config)
 		case name == kubernetes.Name:
-			of = clusterChecks(ctx, opts.Config)
+			of = clusterChecks(ctx, opts.Config, opts.ProbeNetwork)
 		}
 		checks = append(checks, of...)
 		if len(names) > 1 && len(of) > 0 && Works(of) {
@@ -75,9 +75,9 @@ func engineChecks(ctx context.Context, name string, c config.Config) []Check {
 }
 
 // clusterChecks returns the checks of a cluster.
-func clusterChecks(ctx context.Context, c config.Config) []Check {
+func clusterChecks(ctx context.Context, c config.Config, probe bool) []Check {
 	var checks []Check
-	for _, f := range kubernetes.Doctor(ctx, kubernetesOptions(c.Kubernetes, c.StateDir, nil)) {
+	for _, f := range kubernetes.Doctor(ctx, kubernetesOptions(c.Kubernetes, c.StateDir, nil), probe) {
 		status := CheckOK
 		switch {
 		case f.Fatal:

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/probe"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 )
 
@@ -26,4 +27,10 @@ func InstallGuest(ctx context.Context, dir string, own ...string) error {
 		return fmt.Errorf("install the guest: %w: %s", err, out)
 	}
 	return os.RemoveAll(unpacked)
+}
+
+// ProbeNetwork listens, or dials the Pod at address if it is not "", and returns the exit
+// status. The Pods of the doctor of a cluster run it: see package probe.
+func ProbeNetwork(ctx context.Context, address string, getenv func(string) string) (int, error) {
+	return probe.Main(ctx, address, getenv)
 }

@@ -43,6 +43,9 @@ type Options struct {
 	// TestDrivers are drivers by name, in addition to the build's. Only tests
 	// set it.
 	TestDrivers map[string]Maker
+	// ProbeNetwork has [Doctor] start Pods that try whether a cluster denies their
+	// traffic.
+	ProbeNetwork bool
 	// TestAuto are the drivers that "auto" tries, instead of the build's. Only
 	// tests set it.
 	TestAuto []string

@@ -14,7 +14,7 @@ import (
 )
 
 func (p *program) doctorCommand() *cobra.Command {
-	var fix bool
+	var fix, probe bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether sandboxes work on this machine",
@@ -22,14 +22,16 @@ func (p *program) doctorCommand() *cobra.Command {
 cause and the command that repairs it. The last check makes a sandbox and runs a
 program in it.
 
-Doctor changes nothing without --fix. With --fix it first removes the remains of
+Doctor changes nothing without --fix and --probe. With --fix it first removes the remains of
 sandboxes whose server or command has ended. It keeps sandboxes that a server
 takes over when it starts again. With the driver kubernetes, it also prints the
-objects that the cluster lacks, for kubectl apply.
+objects that the cluster lacks, for kubectl apply. With that driver and --probe, two
+Pods try for some seconds whether the cluster enforces NetworkPolicies.
 
 The exit status is 0 if sandboxes work here, and 1 if not.`,
 		Example: `  glovebox doctor
   glovebox doctor --fix
+  glovebox doctor --driver kubernetes --probe
   glovebox doctor --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +39,7 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 			if err != nil {
 				return err
 			}
-			opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers, TestAuto: p.testAuto}
+			opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), ProbeNetwork: probe, TestDrivers: p.testDrivers, TestAuto: p.testAuto}
 			var mended []app.Check
 			if fix {
 				mended = app.Mend(cmd.Context(), opts)
@@ -66,6 +68,7 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 		},
 	}
 	cmd.Flags().BoolVar(&fix, "fix", false, "remove the remains of sandboxes whose server or command has ended")
+	cmd.Flags().BoolVar(&probe, "probe", false, "start two Pods that try whether the cluster of the driver kubernetes denies their traffic")
 	p.addJSON(cmd)
 	return cmd
 }

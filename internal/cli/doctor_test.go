@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/probe"
 )
 
 // bareCluster is an API server of a cluster that has a namespace, and nothing else
@@ -88,5 +90,16 @@ func TestDoctorPrintsManifests(t *testing.T) {
 	}
 	if got := strings.Join(with, ", "); got != "permissions, runtime class, network policy" {
 		t.Errorf("the findings with a manifest are %q", got)
+	}
+}
+
+// TestProbeNetwork: the program of the Pods of doctor --probe ends with its result. Nothing
+// listens at port 0.
+func TestProbeNetwork(t *testing.T) {
+	var out bytes.Buffer
+	p := &program{Streams: Streams{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }}}
+	want := int(probe.Tried | probe.NoAPIServer)
+	if status := run(t.Context(), []string{probe.Command, "127.0.0.1:0"}, p); status != want || out.Len() > 0 {
+		t.Errorf("status %d, want %d\n%s", status, want, out.String())
 	}
 }

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 )
 
 // installGuestCommand installs the guest as its own command of that name says. It is for the init container of a Pod, and not for people.
@@ -15,6 +18,23 @@ func (p *program) installGuestCommand() *cobra.Command {
 		Args:   cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return app.InstallGuest(cmd.Context(), args[0], args[1:]...)
+		},
+	}
+}
+
+// probeNetworkCommand is the program of the Pods of doctor --probe, and not for people.
+func (p *program) probeNetworkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "probe-network [ADDRESS]",
+		Short:  "Listen in a Pod, or dial another one",
+		Hidden: true,
+		Args:   cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			status, err := app.ProbeNetwork(cmd.Context(), strings.Join(args, ""), p.Getenv)
+			if err != nil || status == 0 {
+				return err
+			}
+			return &console.ExitError{Status: status}
 		},
 	}
 }

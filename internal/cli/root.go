@@ -74,7 +74,7 @@ leaves nothing behind.`,
 		p.psCommand(), p.runsCommand(), p.logsCommand(), p.replayCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.hibernateCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(), p.diffCommand(), states.Snapshot(), states.Fork(), states.Rollback(),
 		p.mcpCommand(), p.serveCommand(), p.openCommand(), p.tokenCommand(), p.usageCommand(), p.limitCommand(), p.groupCommand(), p.forgetCommand(), p.auditCommand(),
 		p.doctorCommand(), p.benchCommand(), setup.Install(), setup.Uninstall(), p.updateCommand(), p.versionCommand(),
-		p.configCommand(), p.installGuestCommand(),
+		p.configCommand(), p.installGuestCommand(), p.probeNetworkCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

@@ -246,7 +246,7 @@ func checkFindings(t *testing.T, text []byte) {
 	if err := json.Unmarshal(text, &checks); err != nil {
 		t.Fatalf("glovebox doctor: %v\n%s", err, text)
 	}
-	want := map[string]bool{"cluster": true, "permissions": true, "runtime class": true, "network policy": true, "admission": true}
+	want := map[string]bool{"cluster": true, "permissions": true, "runtime class": true, "network policy": true, "admission": true, "quota": true}
 	for _, c := range checks {
 		if want[c.Name] {
 			delete(want, c.Name)

@@ -146,16 +146,22 @@ func (d *Driver) await(ctx context.Context, a *api, ref string) error {
 	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, d.opts.StartTimeout)
+	return a.await(ctx, id, podName(ref), d.opts.StartTimeout, started)
+}
+
+// await waits until check is satisfied with a Pod that starts. The error of a Pod for
+// which limit is not enough says why, as far as the cluster does.
+func (a *api) await(ctx context.Context, id, name string, limit time.Duration, check func(*corev1.Pod) (bool, error)) error {
+	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()
 	var last *corev1.Pod
-	err = a.watch.until(wait, id, podName(ref), func(pod *corev1.Pod) (bool, error) {
+	err := a.watch.until(wait, id, name, func(pod *corev1.Pod) (bool, error) {
 		last = pod
-		return started(pod)
+		return check(pod)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		warning := a.lastWarning(context.WithoutCancel(ctx), podName(ref))
+		warning := a.lastWarning(context.WithoutCancel(ctx), name)
 		return errors.Join(ctx.Err(), pendingError(last, warning, time.Since(began).Round(time.Second)))
 	}
 	return err

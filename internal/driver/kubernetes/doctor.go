@@ -1,8 +1,12 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
@@ -13,20 +17,26 @@ import (
 // A Check is one fact about a cluster that affects its boxes.
 type Check = doctor.Check
 
-// Doctor checks the cluster that a driver with these options would use. It changes
-// nothing.
-func Doctor(ctx context.Context, opts Options) []Check {
+// Doctor checks the cluster that a driver with these options would use. With probe, it
+// starts two Pods for some seconds; without, it changes nothing.
+func Doctor(ctx context.Context, opts Options, probe bool) []Check {
 	a, err := connect(&opts)
 	if err != nil {
 		return []Check{doctor.Failed("cluster", err)}
 	}
 	defer a.close()
-	checks := doctor.Run(ctx, &doctor.Cluster{
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, DefaultStartTimeout)
+	on := &doctor.Cluster{
 		Host: a.config.Host, Namespace: a.namespace, RuntimeClass: opts.RuntimeClass, Configuration: opts.check(),
 		Labels: map[string]string{labelManager: manager, LabelNetwork: string(sandbox.NetworkNone)},
 		Object: a.object, Ask: a.ask, Explain: explainIn,
-		Try: func(ctx context.Context) (time.Time, error) { return a.try(ctx, &opts) },
-	})
+		Pod: func() (*corev1.Pod, error) { return samplePod(&opts) },
+		Try: func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) { return a.create(ctx, pod, true) },
+	}
+	if probe {
+		on.Prober = &prober{api: a, opts: &opts}
+	}
+	checks := doctor.Run(ctx, on)
 	if len(checks) == 1 { // the cluster does not answer
 		return checks
 	}
@@ -45,15 +55,59 @@ func checkNetwork(opts *Options) Check {
 	}
 }
 
-// try has the API server check the Pod of a sandbox. The result is the server's time.
-func (a *api) try(ctx context.Context, opts *Options) (time.Time, error) {
+// samplePod returns the Pod of a sandbox with the default limits and the guest's image.
+func samplePod(opts *Options) (*corev1.Pod, error) {
 	spec := driver.Spec{ID: sandbox.NewID(), Image: opts.GuestImage, Hostname: "sandbox", Limits: sandbox.DefaultLimits(), Network: sandbox.NetworkNone,
 		AllowUnenforced: []sandbox.ControlName{sandbox.ControlProcesses}}
 	state := container.NewStateDir(opts.StateDir, Name)
 	plan, err := container.NewPlan(state, &container.Record{Spec: spec, Disk: container.DiskMemory, OneUser: true}, abilities, nil)
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	pod, err := a.create(ctx, podOf(opts, plan, spec.Image, true), true)
-	return pod.CreationTimestamp.Time, err
+	return podOf(opts, plan, spec.Image, true), nil
+}
+
+// labelProbe is on the Pods of a doctor. Their other labels are those of a box, so the
+// NetworkPolicies of boxes hold for them, and the sweep removes what a doctor leaves.
+const labelProbe = "glovebox.probe"
+
+// probeStart bounds the start of a Pod of a doctor, which lives for leftoverAge at most.
+const probeStart = 3 * time.Minute
+
+// isProbe reports whether a Pod is that of a doctor that may still need it.
+func isProbe(pod *corev1.Pod) bool {
+	return pod.Labels[labelProbe] != "" && time.Since(pod.CreationTimestamp.Time) < leftoverAge
+}
+
+// A prober runs the Pods with which the doctor tries the network.
+type prober struct {
+	api  *api
+	opts *Options
+}
+
+var _ doctor.Prober = (*prober)(nil)
+
+// Start implements [doctor.Prober].
+func (p *prober) Start(ctx context.Context, pod *corev1.Pod, ready func(*corev1.Pod) bool) error {
+	pod.Labels[labelProbe] = "network"
+	pod.Spec.ActiveDeadlineSeconds = pointer(int64((leftoverAge - endTime) / time.Second))
+	if _, err := p.api.create(ctx, pod, false); err != nil {
+		return explainIn(ctx, err)
+	}
+	limit := min(p.opts.StartTimeout, probeStart)
+	return p.api.await(ctx, pod.Labels[container.LabelState], pod.Name, limit, func(pod *corev1.Pod) (bool, error) {
+		if pod != nil && ready(pod) {
+			return true, nil
+		}
+		_, err := started(pod)
+		return false, err
+	})
+}
+
+// Remove implements [doctor.Prober].
+func (p *prober) Remove(ctx context.Context, name string) error {
+	if err := p.api.remove(context.WithoutCancel(ctx), name, endTime); !apierrors.IsNotFound(err) {
+		return explain(err)
+	}
+	return nil
 }

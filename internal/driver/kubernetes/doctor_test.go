@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -23,6 +24,7 @@ type lookedAt struct {
 	admit    http.HandlerFunc
 	skew     time.Duration
 	review   http.HandlerFunc
+	quotas   string // in JSON
 }
 
 const denyAll = `{"metadata": {"name": "no-network"}, "spec": {"podSelector": {"matchLabels": {"glovebox.network": "none"}}, "policyTypes": ["Ingress", "Egress"]}}`
@@ -79,6 +81,12 @@ func (l *lookedAt) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 		default:
 			text(`{"items": [` + l.policies + `]}`)
 		}
+	case "GET /api/v1/namespaces/boxes/resourcequotas":
+		if l.quotas == "forbidden" {
+			status(w, http.StatusForbidden, metav1.StatusReasonForbidden, "resourcequotas is forbidden")
+			return
+		}
+		text(`{"items": [` + l.quotas + `]}`)
 	case "POST /api/v1/namespaces/boxes/pods":
 		if r.URL.Query().Get("dryRun") != "All" {
 			t.Error("a Pod is made")
@@ -99,6 +107,44 @@ func (l *lookedAt) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// quotaOf returns a quota. Hard, used and spec are fields in JSON.
+func quotaOf(hard, used, spec string) string {
+	return fmt.Sprintf(`{"metadata": {"name": "all"}, "spec": {%s}, "status": {"hard": {%s}, "used": {%s}}}`, spec, hard, used)
+}
+
+// TestDoctorCountsRoom: a quota that has room is no finding, and the least room counts.
+func TestDoctorCountsRoom(t *testing.T) {
+	const small = `"limits.memory": "1Gi"`
+	for _, test := range []struct{ name, quotas, want string }{
+		{"the least", quotaOf(`"limits.memory": "8Gi", "limits.cpu": "100", "limits.ephemeral-storage": "300Mi", "count/pods": "9", "secrets": "1"`, `"limits.memory": "1Gi", "secrets": "1"`, ""),
+			"room for 2 more with the default limits: all has 300Mi of limits.ephemeral-storage left, and a sandbox takes 128Mi"},
+		{"requests", quotaOf(`"memory": "160Mi", "requests.cpu": "10"`, `"memory": "32Mi"`, ""), "room for 2 more with the default limits: all has 128Mi of memory left, and a sandbox takes 64Mi"},
+		{"overhead", quotaOf(`"limits.memory": "2Gi"`, ``, ""), "room for 2 more"},
+		{"parts of a processor", quotaOf(`"requests.cpu": "300m"`, `"requests.cpu": "150m"`, ""), "room for 3 more"},
+		{"other Pods", quotaOf(small, small, `"scopes": ["Terminating"]`) + "," + quotaOf(small, small, `"scopeSelector": {}`), "none limits sandboxes"},
+		{"these Pods", quotaOf(`"pods": "1"`, ``, `"scopes": ["NotTerminating", "NotBestEffort"]`), "room for 1 more"},
+		{"other objects", quotaOf(`"secrets": "1"`, `"secrets": "1"`, ""), "none limits sandboxes"},
+		{"not counted yet", quotaOf(``, ``, ""), "none limits sandboxes"},
+		{"none", "", "has none"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			overhead := func(w http.ResponseWriter, r *http.Request) {
+				var pod corev1.Pod
+				_ = json.NewDecoder(r.Body).Decode(&pod)
+				pod.CreationTimestamp = metav1.Now()
+				if test.name == "overhead" {
+					pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
+				}
+				answer(w, &pod)
+			}
+			c := diagnose(t, &lookedAt{quotas: test.quotas, admit: overhead}, nil)["quota"]
+			if !c.OK || c.Fix != "" || !strings.Contains(c.Detail, test.want) {
+				t.Errorf("%+v, want %q", c, test.want)
+			}
+		})
+	}
+}
+
 // diagnose returns the checks of a fake cluster, by name.
 func diagnose(t *testing.T, found *lookedAt, change func(*Options)) map[string]Check {
 	t.Helper()
@@ -108,7 +154,7 @@ func diagnose(t *testing.T, found *lookedAt, change func(*Options)) map[string]C
 		return true
 	}
 	checks := map[string]Check{}
-	for _, c := range Doctor(t.Context(), f.open(t, change).opts) {
+	for _, c := range Doctor(t.Context(), f.open(t, change).opts, false) {
 		if _, twice := checks[c.Name]; twice {
 			t.Errorf("two checks are called %s", c.Name)
 		}
@@ -120,16 +166,19 @@ func diagnose(t *testing.T, found *lookedAt, change func(*Options)) map[string]C
 // TestDoctorOfHealthy: nothing is wrong with a cluster that has all.
 func TestDoctorOfHealthy(t *testing.T) {
 	checks := diagnose(t, &lookedAt{}, func(o *Options) { o.Network = "/program" })
-	for _, name := range []string{"cluster", "permissions", "runtime class", "network policy", "admission", "network"} {
+	for _, name := range []string{"cluster", "permissions", "runtime class", "network policy", "admission", "quota", "network"} {
 		if c, ok := checks[name]; !ok || !c.OK || c.Fatal || c.Fix != "" || c.Manifest != "" || c.Detail == "" {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
-	if len(checks) != 6 {
-		t.Errorf("%d checks, want 6: %v", len(checks), checks)
+	if len(checks) != 7 {
+		t.Errorf("%d checks, want 7: %v", len(checks), checks)
 	}
 	if c := checks["cluster"]; !strings.Contains(c.Detail, "v1.34.4") || !strings.Contains(c.Detail, "namespace boxes") {
 		t.Errorf("the cluster is %q", c.Detail)
+	}
+	if c := checks["network policy"]; !strings.Contains(c.Detail, "not tried") || !strings.Contains(c.Detail, "--probe") {
+		t.Errorf("without a probe, the network policy is %q", c.Detail)
 	}
 	if c := checks["runtime class"]; c.Detail != "gvisor, handler runsc" {
 		t.Errorf("the runtime class is %q", c.Detail)
@@ -207,6 +256,18 @@ func TestDoctorFinds(t *testing.T) {
 			name: "rejected credentials", found: lookedAt{admit: refuses(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")},
 			check: "admission", detail: "credentials", fix: "renew", fatal: true,
 		},
+		{
+			name: "no room", found: lookedAt{quotas: quotaOf(`"limits.memory": "8Gi", "pods": "10"`, `"limits.memory": "7936Mi", "pods": "3"`, "")},
+			check: "quota", detail: "all has 256Mi of limits.memory left, and a sandbox takes 512Mi", fix: "raise the ResourceQuota of namespace boxes",
+		},
+		{
+			name: "no Pods left", found: lookedAt{quotas: quotaOf(`"limits.memory": "8Gi", "pods": "3"`, `"limits.memory": "1Gi", "pods": "4"`, "")},
+			check: "quota", detail: "all has -1 of pods left", fix: "stop other sandboxes",
+		},
+		{
+			name: "quotas cannot be read", found: lookedAt{quotas: "{"},
+			check: "quota", detail: "invalid character",
+		},
 		{name: "clock behind", found: lookedAt{skew: -150 * time.Second}, check: "clock", detail: "differ by 2m3", fix: "NTP"},
 		{name: "clock ahead", found: lookedAt{skew: 2 * time.Minute}, check: "clock", detail: "differ by", fix: "NTP"},
 		{
@@ -238,8 +299,8 @@ func TestDoctorFinds(t *testing.T) {
 
 // TestDoctorMayNotLook: what the server may not look at is no finding.
 func TestDoctorMayNotLook(t *testing.T) {
-	checks := diagnose(t, &lookedAt{policies: "forbidden", classes: refuses(http.StatusForbidden, metav1.StatusReasonForbidden, "no")}, nil)
-	for _, name := range []string{"network policy", "runtime class"} {
+	checks := diagnose(t, &lookedAt{policies: "forbidden", quotas: "forbidden", classes: refuses(http.StatusForbidden, metav1.StatusReasonForbidden, "no")}, nil)
+	for _, name := range []string{"network policy", "quota", "runtime class"} {
 		if c := checks[name]; !c.OK || !strings.Contains(c.Detail, "may not look") {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -257,7 +318,7 @@ func TestDoctorWithoutCluster(t *testing.T) {
 			return opts
 		}(),
 	} {
-		checks := Doctor(t.Context(), opts)
+		checks := Doctor(t.Context(), opts, false)
 		if len(checks) != 1 || checks[0].Name != "cluster" || !checks[0].Fatal || checks[0].Fix == "" {
 			t.Errorf("%s: %+v", name, checks)
 		}

@@ -207,7 +207,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	}
 	var refs []string
 	err = a.list(ctx, container.LabelState+"="+id, func(pod *corev1.Pod) {
-		if ref := pod.Labels[container.LabelSandbox]; sandbox.ValidID(ref) {
+		if ref := pod.Labels[container.LabelSandbox]; sandbox.ValidID(ref) && !isProbe(pod) {
 			refs = append(refs, ref)
 		}
 	})

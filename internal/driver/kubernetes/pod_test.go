@@ -33,6 +33,29 @@ func testPod(t *testing.T, attached bool) *corev1.Pod {
 func TestRestricted(t *testing.T) {
 	pod := testPod(t, false)
 	spec := pod.Spec
+	checkRestricted(t, pod)
+	if path := spec.Containers[0].TerminationMessagePath; path != container.GuestDir+"/closed/log" {
+		t.Errorf("programs may fill the node's disk at %s", path)
+	}
+	var disk int64
+	for _, v := range spec.Volumes {
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit.IsZero() {
+			t.Errorf("volume %s is not a bounded emptyDir: %+v", v.Name, v)
+			continue
+		}
+		if v.Name != guestVolume {
+			disk += v.EmptyDir.SizeLimit.Value()
+		}
+	}
+	if limits := sandbox.DefaultLimits(); disk > limits.DiskBytes+1<<20 {
+		t.Errorf("the box may write %d bytes, of a limit of %d", disk, limits.DiskBytes)
+	}
+}
+
+// checkRestricted checks the rules that hold for every Pod.
+func checkRestricted(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	spec := pod.Spec
 	if spec.HostNetwork || spec.HostPID || spec.HostIPC {
 		t.Error("the Pod has namespaces of its node")
 	}
@@ -62,22 +85,6 @@ func TestRestricted(t *testing.T) {
 				t.Errorf("the box may write the guest's program at %s", m.MountPath)
 			}
 		}
-	}
-	if path := spec.Containers[0].TerminationMessagePath; path != container.GuestDir+"/closed/log" {
-		t.Errorf("programs may fill the node's disk at %s", path)
-	}
-	var disk int64
-	for _, v := range spec.Volumes {
-		if v.EmptyDir == nil || v.EmptyDir.SizeLimit.IsZero() {
-			t.Errorf("volume %s is not a bounded emptyDir: %+v", v.Name, v)
-			continue
-		}
-		if v.Name != guestVolume {
-			disk += v.EmptyDir.SizeLimit.Value()
-		}
-	}
-	if limits := sandbox.DefaultLimits(); disk > limits.DiskBytes+1<<20 {
-		t.Errorf("the box may write %d bytes, of a limit of %d", disk, limits.DiskBytes)
 	}
 }
 

@@ -2,7 +2,7 @@
 // objects that it lacks.
 //
 // Only package kubernetes imports it. A [Cluster] lives for one call of [Run]. Nothing
-// in the cluster is changed.
+// in the cluster is changed, except that a [Prober] runs two Pods for some seconds.
 package doctor
 
 import (
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -47,8 +48,8 @@ func noticed(name string, err error) Check {
 	return Check{Name: name, Detail: err.Error(), Fix: sandbox.HintOf(err)}
 }
 
-// A Cluster is what is looked at. All fields must be set, except Configuration and
-// RuntimeClass.
+// A Cluster is what is looked at. All fields must be set, except Configuration,
+// RuntimeClass and Prober.
 type Cluster struct {
 	Host, Namespace string
 	// RuntimeClass is that of sandboxes, or "".
@@ -62,9 +63,15 @@ type Cluster struct {
 	Object func(ctx context.Context, path string, into any) error
 	// Ask makes an object that is a question of spec, and reads the answer.
 	Ask func(ctx context.Context, group, kind string, spec map[string]any, answer any) error
-	// Try has the API server check the Pod of a sandbox, which is not made, and returns
-	// the time that the server gave it.
-	Try func(ctx context.Context) (time.Time, error)
+	// Pod returns the Pod of a new sandbox with the default limits. Its only container
+	// besides init containers has the guest's image.
+	Pod func() (*corev1.Pod, error)
+	// Try has the API server check a Pod, which is not made, and returns the Pod as it
+	// would be.
+	Try func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
+	// Prober runs the Pods that try whether policies hold. If it is nil, that is not
+	// tried.
+	Prober Prober
 	// Explain adds kinds and hints to the errors of the others.
 	Explain func(ctx context.Context, err error) error
 }
@@ -89,7 +96,11 @@ func Run(ctx context.Context, on *Cluster) []Check {
 	} else {
 		checks = append(checks, on.pod(ctx)...)
 	}
-	return append(checks, on.rights(ctx), on.class(ctx), on.policy(ctx))
+	checks = append(checks, on.rights(ctx), on.class(ctx), on.policy(ctx))
+	if on.Prober != nil && on.Configuration == nil {
+		checks = append(checks, on.enforcement(ctx))
+	}
+	return checks
 }
 
 //go:embed manifests
@@ -175,6 +186,9 @@ func (on *Cluster) class(ctx context.Context) Check {
 // it in the directions of its types, and the rules of all policies permit it.
 func (on *Cluster) policy(ctx context.Context) Check {
 	c := Check{Name: "network policy", OK: true, Detail: "all traffic of Pods of sandboxes is denied, if the cluster's network enforces policies"}
+	if on.Prober == nil {
+		c.Detail += ", which was not tried: glovebox doctor --probe does"
+	}
 	var list struct {
 		Items []struct {
 			Spec struct {
@@ -220,17 +234,26 @@ const maxSkew = 30 * time.Second
 // pod tries the Pod of a sandbox, and with it admission, quotas and limits of the
 // namespace. The call itself may take long.
 func (on *Cluster) pod(ctx context.Context) []Check {
+	sample, err := on.Pod()
+	if err != nil {
+		return []Check{Failed("admission", err)}
+	}
 	began := time.Now()
-	made, err := on.Try(ctx)
+	made, err := on.Try(ctx, sample)
 	if err != nil {
 		c := Failed("admission", on.Explain(ctx, err))
 		if apierrors.IsNotFound(err) {
 			c.Manifest = on.manifest("namespace")
+			return []Check{c}
 		}
-		return []Check{c}
+		return []Check{c, on.quota(ctx, sample)}
 	}
-	checks := []Check{{Name: "admission", OK: true, Detail: "the namespace admits a sandbox with the default limits, which meets the level restricted"}}
-	if skew := max(began.Sub(made), time.Until(made)); skew > maxSkew {
+	checks := []Check{
+		{Name: "admission", OK: true, Detail: "the namespace admits a sandbox with the default limits, which meets the level restricted"},
+		on.quota(ctx, made),
+	}
+	given := made.CreationTimestamp.Time
+	if skew := max(began.Sub(given), time.Until(given)); skew > maxSkew {
 		checks = append(checks, Check{
 			Name: "clock", Detail: fmt.Sprintf("the clocks of the server and the cluster differ by %v", skew.Round(time.Second)), Fix: "set both by NTP",
 		})
