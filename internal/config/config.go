@@ -208,6 +208,8 @@ type Kubernetes struct {
 	GuestImage string `yaml:"guest_image"`
 	// PullSecrets are names of Secrets with credentials for registries.
 	PullSecrets []string `yaml:"pull_secrets"`
+	// WorkspaceClaim is the PersistentVolumeClaim that has workspaces.
+	WorkspaceClaim string `yaml:"workspace_claim"`
 	// StartTimeout is how long a Pod may take to start.
 	StartTimeout Duration `yaml:"start_timeout"`
 }

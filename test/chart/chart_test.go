@@ -54,7 +54,7 @@ replicas: 40
 firstShard: 3
 image: {repository: registry.example.com/glovebox, digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
 imagePullSecrets: [pull]
-sandboxes: {runtimeClass: kata, createRuntimeClass: true, handler: kata, runtimeClassNodes: {kata: "yes"}, quota: {pods: 200, limits.memory: 400Gi}, pullSecrets: [pull]}
+sandboxes: {runtimeClass: kata, createRuntimeClass: true, handler: kata, runtimeClassNodes: {kata: "yes"}, quota: {pods: 200, limits.memory: 400Gi}, pullSecrets: [pull], workspaceClaim: shared}
 config: {sandbox: {count: 200}, server: {sessions: 5000}}
 env: [{name: GLOVEBOX_LOG_LEVEL, value: info}]
 publicURL: https://box.example.com
@@ -314,6 +314,7 @@ func TestConfig(t *testing.T) {
 				Namespace string
 				Class     string `json:"runtime_class"`
 				Guest     string `json:"guest_image"`
+				Claim     string `json:"workspace_claim"`
 			}
 		}
 		for _, c := range objects[corev1.ConfigMap](decode(t, manifest)) {
@@ -326,6 +327,9 @@ func TestConfig(t *testing.T) {
 		if config.Driver != "kubernetes" || !slices.Equal(config.Sandbox.Allowed, []string{"processes"}) ||
 			config.Kubernetes.Namespace != "tools-sandboxes" || config.Kubernetes.Class == "" || !strings.HasPrefix(config.Kubernetes.Guest, "registry.example.com/glovebox") {
 			t.Errorf("the configuration is %+v", config)
+		}
+		if (config.Kubernetes.Claim == "shared") != (values == most) {
+			t.Errorf("the claim of workspaces is %q", config.Kubernetes.Claim)
 		}
 		if values == most && config.Sandbox.Count != 200 {
 			t.Errorf("the value of config is lost: %+v", config)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -223,6 +224,14 @@ func (a *api) remove(ctx context.Context, name string, grace time.Duration) erro
 	return a.pods(http.MethodDelete).Name(name).
 		Body(&metav1.DeleteOptions{GracePeriodSeconds: &seconds, PropagationPolicy: &background}).
 		Do(ctx).Error()
+}
+
+// discard deletes a Pod, if there is one.
+func (a *api) discard(ctx context.Context, name string) error {
+	if err := a.remove(ctx, name, endTime); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
 }
 
 // lastWarning returns the newest warning about a Pod, or "". The server may not be

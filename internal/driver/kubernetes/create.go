@@ -25,8 +25,10 @@ func (d *Driver) check(spec *driver.Spec) error {
 	if err := d.opts.check(); err != nil {
 		return err
 	}
-	if spec.Workspace != "" || len(spec.Mounts) > 0 {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspace: a Pod does not have the directories of the server"), "leave it out: the server copies workspaces")
+	for _, m := range append(spec.Mounts[:len(spec.Mounts):len(spec.Mounts)], driver.Mount{Dir: spec.Workspace}) {
+		if m.Dir != "" && (d.opts.WorkspaceClaim == "" || !container.InVolume(m.Dir)) {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspace: a Pod does not have the directories of the server"), "leave it out: the server copies workspaces")
+		}
 	}
 	if err := container.CheckSpec(spec); err != nil {
 		return err
@@ -75,7 +77,7 @@ func cannot(name sandbox.ControlName, why string) error {
 }
 
 // create makes a box. If it fails, it leaves nothing.
-func (d *Driver) create(ctx context.Context, spec *driver.Spec) (_ *container.Box, err error) {
+func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*container.Box, error) {
 	a, err := d.conn.open()
 	if err != nil {
 		return nil, err
@@ -83,7 +85,12 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (_ *container.Bo
 	if err := errors.Join(d.check(spec), ctx.Err()); err != nil {
 		return nil, err
 	}
-	rec := &container.Record{Spec: *spec, Disk: container.DiskMemory, OneUser: true, Lease: lease.NewGrant(spec, d.opts.Hold)}
+	return d.launch(ctx, a, &container.Record{Spec: *spec, Disk: container.DiskMemory, OneUser: true, Lease: lease.NewGrant(spec, d.opts.Hold)})
+}
+
+// launch makes a box, or a server of workspaces. If it fails, it leaves nothing.
+func (d *Driver) launch(ctx context.Context, a *api, rec *container.Record) (_ *container.Box, err error) {
+	spec := &rec.Spec
 	plan, err := container.NewPlan(d.state, rec, abilities, nil)
 	if err != nil {
 		return nil, err
@@ -123,6 +130,9 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (_ *container.Bo
 	if errors.Is(err, container.ErrNoTunnel) {
 		return nil, err // the box lives
 	}
+	if errors.Is(err, container.ErrForeignUsers) {
+		return nil, sandbox.WithHint(err, "use storage for kubernetes.workspace_claim that keeps the owners of files")
+	}
 	if err != nil {
 		err = d.whyEnded(ctx, a, spec.ID, err)
 		if errors.Is(err, container.ErrStartFailed) && sandbox.HintOf(err) == "" {
@@ -131,7 +141,7 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (_ *container.Bo
 		return nil, err
 	}
 	for _, name := range receipt.Unenforced() {
-		if !container.MayLack(spec, name) {
+		if rec.Workspaces == "" && !container.MayLack(spec, name) {
 			c := receipt.Control(name)
 			return nil, cannot(name, fmt.Sprintf("asked for %s, found %q", c.Asked, c.Value))
 		}

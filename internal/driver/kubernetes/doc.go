@@ -21,6 +21,11 @@
 // runs as that user, and programs can end their own box. A Pod always has a network.
 // The guest leaves it for a namespace of its own where the kernel permits that.
 //
+// # Workspaces
+//
+// The engine copies workspaces, or they are in a claim that Pods mount: see package
+// claim. The server of workspaces is a Pod that [Driver.DialWorkspaces] starts.
+//
 // # State of Pods
 //
 // One watch for each driver follows the driver's Pods. It keeps nothing: it wakes

@@ -3,10 +3,8 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
@@ -40,19 +38,7 @@ func Doctor(ctx context.Context, opts Options, probe bool) []Check {
 	if len(checks) == 1 { // the cluster does not answer
 		return checks
 	}
-	return append(checks, checkNetwork(&opts))
-}
-
-// checkNetwork reports whether sandboxes can have a network, as far as is known before
-// they are made.
-func checkNetwork(opts *Options) Check {
-	if err := opts.canNetwork(); err != nil {
-		return Check{Name: "network", Detail: "sandboxes can have none: " + err.Error(), Fix: sandbox.HintOf(err)}
-	}
-	return Check{
-		Name: "network", OK: true,
-		Detail: "sandboxes can have one if the runtime class has gVisor's network stack; others are refused with the reason",
-	}
+	return append(checks, doctor.Network(opts.canNetwork()))
 }
 
 // samplePod returns the Pod of a sandbox with the default limits and the guest's image.
@@ -67,18 +53,6 @@ func samplePod(opts *Options) (*corev1.Pod, error) {
 	return podOf(opts, plan, spec.Image, true), nil
 }
 
-// labelProbe is on the Pods of a doctor. Their other labels are those of a box, so the
-// NetworkPolicies of boxes hold for them, and the sweep removes what a doctor leaves.
-const labelProbe = "glovebox.probe"
-
-// probeStart bounds the start of a Pod of a doctor, which lives for leftoverAge at most.
-const probeStart = 3 * time.Minute
-
-// isProbe reports whether a Pod is that of a doctor that may still need it.
-func isProbe(pod *corev1.Pod) bool {
-	return pod.Labels[labelProbe] != "" && time.Since(pod.CreationTimestamp.Time) < leftoverAge
-}
-
 // A prober runs the Pods with which the doctor tries the network.
 type prober struct {
 	api  *api
@@ -89,12 +63,10 @@ var _ doctor.Prober = (*prober)(nil)
 
 // Start implements [doctor.Prober].
 func (p *prober) Start(ctx context.Context, pod *corev1.Pod, ready func(*corev1.Pod) bool) error {
-	pod.Labels[labelProbe] = "network"
-	pod.Spec.ActiveDeadlineSeconds = pointer(int64((leftoverAge - endTime) / time.Second))
 	if _, err := p.api.create(ctx, pod, false); err != nil {
 		return explainIn(ctx, err)
 	}
-	limit := min(p.opts.StartTimeout, probeStart)
+	limit := min(p.opts.StartTimeout, doctor.MaxStart)
 	return p.api.await(ctx, pod.Labels[container.LabelState], pod.Name, limit, func(pod *corev1.Pod) (bool, error) {
 		if pod != nil && ready(pod) {
 			return true, nil
@@ -106,8 +78,5 @@ func (p *prober) Start(ctx context.Context, pod *corev1.Pod, ready func(*corev1.
 
 // Remove implements [doctor.Prober].
 func (p *prober) Remove(ctx context.Context, name string) error {
-	if err := p.api.remove(context.WithoutCancel(ctx), name, endTime); !apierrors.IsNotFound(err) {
-		return explain(err)
-	}
-	return nil
+	return explain(p.api.discard(context.WithoutCancel(ctx), name))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/doctor"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -41,6 +42,10 @@ type Options struct {
 	GuestImage string
 	// PullSecrets are names of Secrets with credentials for registries.
 	PullSecrets []string
+	// WorkspaceClaim is the name of a PersistentVolumeClaim of the namespace, of the
+	// access mode ReadWriteMany, that has the workspaces. If it is empty, the server
+	// has them, and copies them.
+	WorkspaceClaim string
 	// StartTimeout is how long a Pod may take to start; 0 is [DefaultStartTimeout].
 	StartTimeout time.Duration
 	// Network is the path of a program for Linux, whose main function calls
@@ -75,6 +80,8 @@ type Driver struct {
 	conn  *connection
 	state *container.StateDir
 	boxes *container.Boxes
+	// keeper is the server of workspaces, if they are in a claim.
+	keeper *container.WorkspaceServer
 }
 
 var (
@@ -97,6 +104,7 @@ func New(opts Options) (*Driver, error) {
 	d := &Driver{opts: opts, state: container.NewStateDir(opts.StateDir, Name)}
 	d.boxes = container.NewBoxes(d.state, opts.Network)
 	d.conn = &connection{opts: &d.opts}
+	d.keeper = container.NewWorkspaceServer(d.startKeeper, opts.Log)
 	return d, nil
 }
 
@@ -107,12 +115,14 @@ func (d *Driver) Info() driver.Info {
 	if d.opts.RuntimeClass != "" && !d.opts.AllowContainer {
 		boundary = sandbox.BoundaryRuntimeClass
 	}
+	claim := d.opts.WorkspaceClaim != ""
 	return driver.Info{
 		Name:     Name,
 		Isolates: true,
 		Boundary: boundary,
 		Features: driver.Features{
-			Incidents: true, Detach: true, Lease: true, Network: d.opts.canNetwork() == nil, Ports: true, Interpreter: true, WorkspaceCopied: true, OneUser: true,
+			Incidents: true, Detach: true, Lease: true, Network: d.opts.canNetwork() == nil, Ports: true, Interpreter: true, OneUser: true,
+			Workspace: claim, Mounts: claim, WorkspaceCopied: !claim,
 		},
 	}
 }
@@ -207,7 +217,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	}
 	var refs []string
 	err = a.list(ctx, container.LabelState+"="+id, func(pod *corev1.Pod) {
-		if ref := pod.Labels[container.LabelSandbox]; sandbox.ValidID(ref) && !isProbe(pod) {
+		if ref := pod.Labels[container.LabelSandbox]; sandbox.ValidID(ref) && !doctor.IsProbe(pod, time.Now()) {
 			refs = append(refs, ref)
 		}
 	})
@@ -270,7 +280,8 @@ func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
 
 // Close implements [driver.Driver]: it ends attached boxes.
 func (d *Driver) Close() error {
+	err := d.keeper.Stop()
 	d.boxes.Release()
 	d.conn.close()
-	return nil
+	return sandbox.Wrap(err, "close driver", "")
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/claim"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -144,12 +145,13 @@ func podOf(opts *Options, p *container.Plan, image string, attached bool) *corev
 			Volumes: volumes,
 		},
 	}
-	if opts.RuntimeClass != "" {
+	if opts.RuntimeClass != "" && p.UserCode {
 		pod.Spec.RuntimeClassName = &opts.RuntimeClass
 	}
 	for _, name := range opts.PullSecrets {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
+	claim.Mount(pod, p, opts.WorkspaceClaim)
 	return pod
 }
 

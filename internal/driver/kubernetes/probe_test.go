@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/doctor"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/probe"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -123,7 +124,7 @@ func TestDoctorProbes(t *testing.T) {
 // sandbox's, and ends by itself.
 func checkProbePod(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	for _, name := range []string{labelManager, LabelNetwork, labelProbe, container.LabelState, container.LabelSandbox} {
+	for _, name := range []string{labelManager, LabelNetwork, doctor.LabelProbe, container.LabelState, container.LabelSandbox} {
 		if pod.Labels[name] == "" {
 			t.Errorf("the Pod has no label %s: %v", name, pod.Labels)
 		}
@@ -131,7 +132,7 @@ func checkProbePod(t *testing.T, pod *corev1.Pod) {
 	if pod.Labels[LabelNetwork] != string(sandbox.NetworkNone) {
 		t.Errorf("policies select the label %q", pod.Labels[LabelNetwork])
 	}
-	if limit := pod.Spec.ActiveDeadlineSeconds; limit == nil || *limit <= 0 || time.Duration(*limit)*time.Second >= leftoverAge {
+	if limit := pod.Spec.ActiveDeadlineSeconds; limit == nil || *limit <= 0 || time.Duration(*limit)*time.Second > leftoverAge {
 		t.Errorf("the Pod ends after %v s", limit)
 	}
 	if len(pod.Spec.InitContainers) != 0 || len(pod.Spec.Volumes) != 0 || len(pod.Spec.Containers) != 1 {
@@ -155,7 +156,7 @@ func TestSweepOfProbes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod.Labels[labelProbe] = "network"
+		pod.Labels[doctor.LabelProbe] = "network"
 		pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
 		f.put("ADDED", pod)
 		old[pod.Name] = age > 0

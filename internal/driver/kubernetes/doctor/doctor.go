@@ -227,6 +227,18 @@ func (on *Cluster) policy(ctx context.Context) Check {
 	return c
 }
 
+// Network returns the check whether sandboxes can have a network, as far as is known
+// before they are made. err is why not, or nil.
+func Network(err error) Check {
+	if err != nil {
+		return Check{Name: "network", Detail: "sandboxes can have none: " + err.Error(), Fix: sandbox.HintOf(err)}
+	}
+	return Check{
+		Name: "network", OK: true,
+		Detail: "sandboxes can have one if the runtime class has gVisor's network stack; others are refused with the reason",
+	}
+}
+
 // maxSkew is how far the clocks of the server and the cluster may differ. Leases end
 // at the server's time.
 const maxSkew = 30 * time.Second

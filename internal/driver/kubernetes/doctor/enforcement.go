@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -13,11 +14,26 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// LabelProbe is on the Pods of a doctor. Their other labels are those of a box, so the
+// NetworkPolicies of boxes hold for them, and the sweep removes what a doctor leaves.
+const LabelProbe = "glovebox.probe"
+
+const (
+	// maxAge is how long a Pod of a doctor lives at most.
+	maxAge = 10 * time.Minute
+	// MaxStart bounds the start of a Pod of a doctor. Two start after each other.
+	MaxStart = 3 * time.Minute
+)
+
+// IsProbe reports whether a Pod is that of a doctor which may still need it.
+func IsProbe(pod *corev1.Pod, now time.Time) bool {
+	return pod.Labels[LabelProbe] != "" && now.Sub(pod.CreationTimestamp.Time) < maxAge
+}
+
 // A Prober runs Pods that the doctor makes.
 type Prober interface {
-	// Start makes a Pod and waits until ready is satisfied with it, in bounded time. If
-	// it fails, the Pod may exist. The Pod ends by itself, and the driver's sweep
-	// removes it, if the doctor cannot.
+	// Start makes a Pod and waits until ready is satisfied with it, within [MaxStart].
+	// If it fails, the Pod may exist.
 	Start(ctx context.Context, pod *corev1.Pod, ready func(*corev1.Pod) bool) error
 	// Remove deletes a Pod, if there is one, also when ctx has ended.
 	Remove(ctx context.Context, name string) error
@@ -95,6 +111,9 @@ func (on *Cluster) probePod(args []string, port int) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	pod.Labels[LabelProbe] = "network"
+	limit := int64(maxAge / time.Second)
+	pod.Spec.ActiveDeadlineSeconds = &limit
 	pod.Spec.InitContainers, pod.Spec.Volumes = nil, nil
 	box := &pod.Spec.Containers[0]
 	box.Command, box.Args = nil, args // of the image's own program
