@@ -150,9 +150,12 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 
 // sweepHandles releases sandboxes that another process stopped.
 func (e *Engine) sweepHandles(recs []store.Sandbox, begun time.Time) {
+	recorded := make(map[string]bool, len(recs))
+	for _, rec := range recs {
+		recorded[rec.ID] = true
+	}
 	for _, b := range e.all() {
-		isThis := func(rec store.Sandbox) bool { return rec.ID == b.id }
-		if b.started() && b.since.Before(begun) && !slices.ContainsFunc(recs, isThis) {
+		if b.started() && b.since.Before(begun) && !recorded[b.id] {
 			b.Lost()
 		}
 	}
