@@ -207,6 +207,11 @@ bench: build images ## what a sandbox costs, beside what else there is, measured
 	test/docker.sh bash -c 'DOCKER_HOST=$$GLOVEBOX_TEST_DOCKER bin/glovebox bench --docker-image localhost/glovebox-test:python3 \
 		--rounds $(or $(N),20) --sustain $(or $(SUSTAIN),1m) --out bin/bench.json --svg bin/bench.svg'
 
+.PHONY: bench-scale
+bench-scale: ## what one server and the driver kubernetes cost with many sandboxes: the figures of docs/guides/scale.md
+	GLOVEBOX_FIGURES=1 $(GO) test -tags nogvisor -count=1 -timeout 10m -v -run '^TestTenThousandSandboxes$$' ./internal/engine
+	GLOVEBOX_FIGURES=1 $(GO) test -tags nogvisor -count=1 -timeout 5m -v -run '^TestFiveThousandPods$$' ./internal/driver/kubernetes
+
 .PHONY: compatibility
 compatibility: build ## other projects' tests in a sandbox and here: the table of docs/compatibility.md; takes half an hour
 	@test/compatibility.sh $(SUITES)
