@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,7 +109,7 @@ func TestClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a removed workspace is in the claim: %v", err)
 	}
 	if err := errors.Join(w.Close(), d.Close()); err != nil {
