@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"syscall"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -123,14 +124,20 @@ func (w *watch) next(root string) ([]guestapi.FilesystemEvent, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.pending = nil
-		if err := w.parse(root, w.buf[:n]); err != nil {
-			return nil, err
-		}
-		if len(w.pending) > 0 {
-			return w.pending, w.describe(root)
+		events, err := w.changes(root, w.buf[:n])
+		if err != nil || len(events) > 0 {
+			return events, err
 		}
 	}
+}
+
+// changes returns the changes that raw inotify events tell of.
+func (w *watch) changes(root string, raw []byte) ([]guestapi.FilesystemEvent, error) {
+	w.pending = nil
+	if err := w.parse(root, raw); err != nil {
+		return nil, err
+	}
+	return w.pending, w.describe(root)
 }
 
 // parse decodes inotify events.
@@ -302,35 +309,70 @@ func (ws *watches) find(id string) (*poller, error) {
 
 // A poller is a watch that a caller polls.
 type poller struct {
-	w *watch
+	w    *watch
+	root string
 
-	mu     sync.Mutex
+	mu     sync.Mutex // also of w, but for its file
 	events []guestapi.FilesystemEvent
 	bytes  int   // of the events
 	err    error // why no more events follow
 }
 
-func (p *poller) run(root string) {
+// run collects changes as they happen, until the watch ends.
+func (p *poller) run(rc syscall.RawConn) {
 	for {
-		events, err := p.w.next(root)
-		size := 0
-		for i := range events {
-			size += len(events[i].Name)
-			if e := events[i].Entry; e != nil {
-				size += weight(e)
-			}
-		}
-		p.mu.Lock()
-		if err == nil && (len(p.events)+len(events) > MaxWatchEvents || p.bytes+size > maxWatchBytes) {
-			err = rpc.Errorf(guestapi.CodeResourceExhausted, "more than %d changes, or %d bytes of them, between two calls, and the rest is lost", MaxWatchEvents, maxWatchBytes)
-		} else {
-			p.events = append(p.events, events...)
-			p.bytes += size
-		}
-		p.err = err
-		p.mu.Unlock()
-		if err != nil {
-			return
+		ended := false
+		err := rc.Read(func(fd uintptr) (some bool) {
+			some, ended = p.collect(fd)
+			return some || ended
+		})
+		if err != nil || ended {
+			return // nobody asks a closed watch
 		}
 	}
+}
+
+// collect takes the changes that have happened, without waiting for others. It
+// reports whether there were events, and whether the watch has ended.
+func (p *poller) collect(fd uintptr) (some, ended bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// A program may go on with its changes, so only what has happened now counts.
+	left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ) // which is FIONREAD
+	if err != nil && p.err == nil {
+		p.err = rpc.FileError(err, p.root)
+	}
+	for p.err == nil && left > 0 {
+		n, err := unix.Read(int(fd), p.w.buf[:cap(p.w.buf)])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			p.err = rpc.FileError(err, p.root)
+		default:
+			some = true
+			left -= n
+			p.keep(p.w.changes(p.root, p.w.buf[:n]))
+		}
+	}
+	return some, p.err != nil
+}
+
+// keep keeps events until the caller asks, or else why there are no more.
+func (p *poller) keep(events []guestapi.FilesystemEvent, err error) {
+	size := 0
+	for i := range events {
+		size += len(events[i].Name)
+		if e := events[i].Entry; e != nil {
+			size += weight(e)
+		}
+	}
+	if err == nil && (len(p.events)+len(events) > MaxWatchEvents || p.bytes+size > maxWatchBytes) {
+		err = rpc.Errorf(guestapi.CodeResourceExhausted, "more than %d changes, or %d bytes of them, between two calls, and the rest is lost", MaxWatchEvents, maxWatchBytes)
+	}
+	if err != nil {
+		p.err = err
+		return
+	}
+	p.events = append(p.events, events...)
+	p.bytes += size
 }

@@ -138,12 +138,17 @@ func (s *Server) createWatcher(r *http.Request, in *guestapi.WatchDirRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{w: w}
+	rc, err := w.f.SyscallConn()
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	p := &poller{w: w, root: root}
 	id := rand.Text()
 	s.watches.mu.Lock()
 	s.watches.pollers[id] = p
 	s.watches.mu.Unlock()
-	go p.run(root)
+	go p.run(rc)
 	return &guestapi.CreateWatcherResponse{WatcherID: id}, nil
 }
 
@@ -151,6 +156,11 @@ func (s *Server) getWatcherEvents(r *http.Request, in *guestapi.WatcherRequest) 
 	p, err := s.watches.find(in.WatcherID)
 	if err != nil {
 		return nil, err
+	}
+	// The kernel has all that happened before this request. The goroutine that
+	// collects it may not have run since. A closed watch has nothing more.
+	if rc, err := p.w.f.SyscallConn(); err == nil {
+		_ = rc.Control(func(fd uintptr) { p.collect(fd) })
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
