@@ -97,9 +97,11 @@ type createRequest struct {
 		Timeout int  `json:"timeout"`
 	} `json:"autoResume"`
 
-	MCP          json.RawMessage `json:"mcp"`
-	IAM          json.RawMessage `json:"iam"`
-	VolumeMounts []volumeMount   `json:"volumeMounts"`
+	// MCP has servers for a gateway. It changes nothing here: the client itself starts
+	// the image's program mcp-gateway with them, as a command.
+	MCP          map[string]json.RawMessage `json:"mcp"`
+	IAM          json.RawMessage            `json:"iam"`
+	VolumeMounts []volumeMount              `json:"volumeMounts"`
 }
 
 // sandboxAnswer is the answer to create, connect and resume.
@@ -197,11 +199,8 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	unsupported := func(what string) (sandbox.CreateRequest, error) {
 		return none, sandbox.Errorf(sandbox.Unsupported, "%s", what)
 	}
-	isSet := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 	switch {
-	case isSet(in.MCP):
-		return unsupported("mcp: there is no MCP gateway in sandboxes")
-	case isSet(in.IAM):
+	case len(in.IAM) > 0 && string(in.IAM) != "null":
 		return unsupported("iam: there are no workload identities")
 	}
 	filesOnly := in.AutoPauseMemory != nil && !*in.AutoPauseMemory

@@ -219,7 +219,7 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
 
   test('what cannot be had is refused', async () => {
     const refused = [
-      { mcp: { exa: { apiKey: 'x' } } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
+      { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
       { network: { egressProxy: { address: 'x:1' } } },
     ]
     if (!pauses) refused.push({ lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
@@ -227,6 +227,8 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
     await assert.rejects(e2b.Sandbox.create('no such/Template:x'), (err) => /^(400|404|501)/.test(err.message) || assert.fail(err))
     await assert.rejects(e2b.Sandbox.create({ envs: { '1=2': 'x' } }), message(400))
     await assert.rejects(e2b.Sandbox.create({ network: { denyOut: ['example.com'] } }), message(400)) // as at E2B
+    // The SDK itself starts the gateway, and the image has no such program.
+    await assert.rejects(e2b.Sandbox.create('base', { mcp: { exa: { apiKey: 'x' } } }), /Failed to start MCP gateway/)
     const sandbox = await e2b.Sandbox.create()
     try {
       if (!pauses) { // else see snapshots.test.mjs
