@@ -196,12 +196,8 @@ func ClientOf(sb sandbox.Sandbox) string { return sb.Labels[labelClient] }
 // part of it, the error wraps [sandbox.Unsupported].
 func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	none := sandbox.CreateRequest{}
-	unsupported := func(what string) (sandbox.CreateRequest, error) {
-		return none, sandbox.Errorf(sandbox.Unsupported, "%s", what)
-	}
-	switch {
-	case len(in.IAM) > 0 && string(in.IAM) != "null":
-		return unsupported("iam: there are no workload identities")
+	if len(in.IAM) > 0 && string(in.IAM) != "null" {
+		return none, sandbox.Errorf(sandbox.Unsupported, "iam: there are no workload identities")
 	}
 	filesOnly := in.AutoPauseMemory != nil && !*in.AutoPauseMemory
 	if filesOnly && in.AutoResume != nil && in.AutoResume.Enabled {
