@@ -64,7 +64,7 @@ func (m Manifest) CheckFits(spec *driver.Spec, root string) error {
 			"load the image again that its sandbox was made from, or take another snapshot")
 	case m.Workspace != (spec.Workspace != ""):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the snapshot does not fit: its sandbox differs in having a workspace"),
-			"make a sandbox that has a workspace if the other had one")
+			"give the new sandbox a workspace if the other had one")
 	}
 	return nil
 }
