@@ -28,6 +28,7 @@ const (
 	SandboxEnd      Action = "sandbox.set_end"
 	SandboxFork     Action = "sandbox.fork"
 	SandboxRollback Action = "sandbox.rollback"
+	SandboxRestart  Action = "sandbox.restart"
 	SnapshotTake    Action = "snapshot.take"
 	SnapshotDelete  Action = "snapshot.delete"
 	RunStart        Action = "run.start"
@@ -58,9 +59,11 @@ const (
 // Actions returns all actions.
 func Actions() []Action {
 	return []Action{
-		TokenCreate, TokenRevoke, TokenUse, TokenRefuse, SandboxCreate, SandboxStop, SandboxEnd, RunStart, RunStop, RunInput,
-		PackageInstall, FileRead, FileSearch, FileWrite, WorkspaceExport, WorkspaceImport, WorkspaceDelete, NetworkSet, NetworkRefuse,
-		SecretUse, PortOpen, GuestRequest, LimitSet, LimitRemove, GroupAdd, GroupRemove, LogOpen, LogPrune, LogGap,
+		TokenCreate, TokenRevoke, TokenRotate, TokenUse, TokenRefuse,
+		SandboxCreate, SandboxStop, SandboxEnd, SandboxFork, SandboxRollback, SandboxRestart, SnapshotTake, SnapshotDelete,
+		RunStart, RunStop, RunInput, PackageInstall, FileRead, FileSearch, FileWrite, WorkspaceExport, WorkspaceImport, WorkspaceDelete,
+		NetworkSet, NetworkRefuse, SecretUse, PortOpen, GuestRequest,
+		LimitSet, LimitRemove, GroupAdd, GroupRemove, PrincipalForget, LogOpen, LogPrune, LogGap,
 	}
 }
 

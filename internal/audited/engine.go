@@ -78,6 +78,11 @@ func (e *Engine) Stop(ctx context.Context, p sandbox.Principal, id string) error
 	return e.do(ctx, audit.SandboxStop, p, id, nil, func() error { return e.Engine.Stop(ctx, p, id) })
 }
 
+// Restart records [audit.SandboxRestart].
+func (e *Engine) Restart(ctx context.Context, p sandbox.Principal, id string) error {
+	return e.do(ctx, audit.SandboxRestart, p, id, nil, func() error { return e.Engine.Restart(ctx, p, id) })
+}
+
 // SetEnd records [audit.SandboxEnd].
 func (e *Engine) SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (box sandbox.Sandbox, err error) {
 	err = e.do(ctx, audit.SandboxEnd, p, id, detail{"ttl": ttl.String()}, func() error {
