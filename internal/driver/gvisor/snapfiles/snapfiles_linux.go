@@ -277,7 +277,11 @@ func (k *Keeper) unseal(file io.Reader, id string, s *stored) (io.Reader, error)
 	if known, err := k.Key.ID(); err != nil || known != s.KeyID {
 		return nil, errors.Join(sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the snapshot is encrypted with another key"), hint), err)
 	}
-	return sealed.NewReader(file, k.Key, id, s.ID, archiveName)
+	r, err := sealed.NewReader(file, k.Key, id, s.ID, archiveName)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	return r, nil
 }
 
 func damaged(err error) error {
