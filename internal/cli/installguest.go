@@ -9,7 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/console"
 )
 
-// installGuestCommand installs the guest as its own command of that name says. It is for the init container of a Pod, and not for people.
+// installGuestCommand is the program of the init container of a Pod, and not for people. It
+// installs the guest by the guest's own command of that name.
 func (p *program) installGuestCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "install-guest DIR [MODE:DIR]...",

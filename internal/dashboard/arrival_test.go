@@ -26,7 +26,7 @@ func (w *world) fromElsewhere(path string) (*http.Response, string) {
 	return res, body
 }
 
-// TestArrivalEndsOldSession: a browser with a session signs in as somebody else. The old
+// TestArrivalEndsOldSession: a browser with a session signs in as another principal. The old
 // session is over, also if another site began the sign-in and led back from it.
 func TestArrivalEndsOldSession(t *testing.T) {
 	issuer := func(begin func(w *world, path string) (*http.Response, string)) func(*world) {
@@ -68,7 +68,7 @@ func TestArrivalEndsOldSession(t *testing.T) {
 				t.Errorf("%d sessions; the old one's context: %v", n, sess.ctx.Err())
 			}
 			if _, body := w.get(Path); !strings.Contains(body, "signed in as bob") {
-				t.Errorf("the page is of somebody else:\n%s", body)
+				t.Errorf("the page is of another principal:\n%s", body)
 			}
 			if len(w.cookies) != 1 {
 				t.Errorf("the cookies are %v", w.cookies)

@@ -30,7 +30,7 @@ const (
 	guestEnv  = "GLOVEBOX_TEST_GUEST"
 )
 
-// testHold is short, so that tests need not wait long for a box that nobody holds.
+// testHold is short, so that tests need not wait long for a box without a holder.
 // It is long enough for a busy machine: a box with a short lease that is held must
 // not end.
 const testHold = 10 * time.Second

@@ -259,7 +259,7 @@ func processUser(t *testing.T, st *site, b *Box) {
 	st.s.isolated(t, st) // without isolation all programs run as the caller
 	one := st.Info().Features.OneUser
 	root := struct{ user, uid, name string }{sandbox.Root, "0", sandbox.Root}
-	if one { // also for what is asked for as root
+	if one { // programs that are to run as root do so as this user, too
 		root.uid, root.name = fmt.Sprint(sandbox.UserUID), sandbox.User
 	}
 	for _, c := range []struct{ user, uid, name string }{

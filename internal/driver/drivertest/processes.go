@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// ContainerProcesses returns the processes of a box in a container: those of the control
-// group whose name contains group, except programs called but, and those that carry the
-// network of the box ref. Processes that ended and are not reaped do not count.
+// ContainerProcesses returns the processes of a box in a container. They are the processes
+// of the control group whose name contains group, without the programs in but, and the
+// processes that carry the network of the box ref. Zombies do not count.
 func ContainerProcesses(t testing.TB, group, ref string, but ...string) []int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")

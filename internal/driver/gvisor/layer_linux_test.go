@@ -61,8 +61,8 @@ func changeableImage(t *testing.T) string {
 	return reg.Push(t, "base", imagetest.Image(t, imagetest.Config{}, imagetest.Busybox(t), imagetest.Layer(t, files...)))
 }
 
-// TestImageLayer shows that a layer of what a box changed makes of its image what
-// the box has.
+// TestImageLayer: the image of a box, with a layer of the box's changes, has the files of
+// the box.
 func TestImageLayer(t *testing.T) {
 	ref := changeableImage(t)
 	d := openImages(t, t.TempDir())

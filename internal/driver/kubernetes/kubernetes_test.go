@@ -32,7 +32,7 @@ const (
 	imageEnv  = "GLOVEBOX_TEST_IMAGE" // a Debian with Python
 )
 
-// testHold is short, so that tests need not wait long for a box that nobody holds.
+// testHold is short, so that tests need not wait long for a box without a holder.
 const testHold = 10 * time.Second
 
 var (
