@@ -462,6 +462,22 @@ func processTerminal(t *testing.T, b *Box) {
 	if r, err := Collect(p, nil); err != nil || r.End.Code() != 0 {
 		t.Errorf("the end of a terminal's process: %v, %v", r, err)
 	}
+	// A change of size tells the program in the foreground, which has a process group of
+	// its own under a shell with job control. The same size again tells nothing.
+	p3, told := b.startReady(t, Cmd{
+		Shell: `set -m; sh -c 'trap "echo told; stty size; exit 7" WINCH; echo ready; while :; do sleep 0.05; done'; echo "ended $?"`,
+		PTY:   size,
+	})
+	defer p3.Close()
+	for _, rows := range []uint32{17, 17, 29} {
+		if err := b.Client.Resize(step(t), guestapi.ProcessSelector{PID: p3.PID()}, guestapi.PTYSize{Cols: 91, Rows: rows}); err != nil {
+			t.Fatalf("Resize: %v", err)
+		}
+	}
+	r, err := Collect(p3, nil)
+	if told += r.PTY; err != nil || !strings.HasSuffix(told, "told\r\n29 91\r\nended 7\r\n") {
+		t.Errorf("a program whose terminal changes its size prints %q, and then %v", told, err)
+	}
 	// Interrupt by the terminal's own key, until it has an effect: some shells
 	// lose an interrupt while they start a program.
 	p2, _ := b.startReady(t, Cmd{Shell: "echo ready; sleep 600", PTY: size})

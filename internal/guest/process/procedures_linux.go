@@ -136,11 +136,15 @@ func (s *Set) update(_ *http.Request, in *guestapi.UpdateRequest) (*struct{}, er
 	if p.terminal == nil {
 		return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d has no terminal", p.child.pid)
 	}
-	if err := setSize(p.terminal, *in.PTY.Size); err != nil {
+	changed, err := setSize(p.terminal, *in.PTY.Size)
+	if err != nil {
 		if errors.Is(err, os.ErrClosed) {
 			return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d has ended", p.child.pid)
 		}
 		return nil, err
+	}
+	if changed {
+		s.trees.tellSize(p.child.pid)
 	}
 	return &struct{}{}, nil
 }

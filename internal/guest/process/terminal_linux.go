@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -44,7 +45,7 @@ func newTerminal(p *epoller, a *account.Account, size *guestapi.PTYSize) (*plumb
 		}
 	}
 	if size != nil {
-		if err := setSize(pl.terminal, *size); err != nil {
+		if _, err := setSize(pl.terminal, *size); err != nil {
 			pl.closeAll()
 			return nil, err
 		}
@@ -64,19 +65,42 @@ func newTerminal(p *epoller, a *account.Account, size *guestapi.PTYSize) (*plumb
 	return pl, nil
 }
 
-// setSize sets the size of a terminal.
-func setSize(f *os.File, size guestapi.PTYSize) error {
+// setSize sets the size of a terminal. It reports whether the size changed.
+func setSize(f *os.File, size guestapi.PTYSize) (changed bool, err error) {
 	const most = 1<<16 - 1
 	if size.Cols > most || size.Rows > most {
-		return rpc.Errorf(guestapi.CodeInvalidArgument, "a terminal of %d by %d is too large", size.Cols, size.Rows)
+		return false, rpc.Errorf(guestapi.CodeInvalidArgument, "a terminal of %d by %d is too large", size.Cols, size.Rows)
 	}
 	rc, err := f.SyscallConn()
 	if err != nil {
-		return err
+		return false, err
 	}
 	var set error
 	err = rc.Control(func(fd uintptr) {
-		set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(size.Rows), Col: uint16(size.Cols)})
+		want := &unix.Winsize{Row: uint16(size.Rows), Col: uint16(size.Cols)}
+		was, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
+		changed = err != nil || was.Row != want.Row || was.Col != want.Col
+		set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, want)
 	})
-	return errors.Join(err, set)
+	return changed, errors.Join(err, set)
 }
+
+// tellSize sends SIGWINCH to the session with the given leader, whose terminal has a new
+// size. Linux sends it to the foreground group. gVisor sends it to no process, shows no
+// process's terminal, and tells only the session itself which group is in the foreground.
+// So all processes of the session get the signal, which the others ignore by default.
+func (ts *trees) tellSize(leader int) {
+	all, err := procfs.All()
+	if err != nil {
+		return // programs keep the size that they know, and run
+	}
+	for _, d := range procfs.Descendants(all, ts.pid) {
+		if d.SID == leader && d.TTY == 0 && !d.Dead() {
+			_ = unix.Kill(d.PID, unix.SIGWINCH) // it may have ended
+		}
+	}
+}
+
+// TellSize tells the programs in the session of c, a delegate, that the size of their
+// terminal has changed.
+func (s *Set) TellSize(c *Child) { s.trees.tellSize(c.pid) }

@@ -11,6 +11,7 @@ import (
 // A Process is the state of a process, as /proc shows it.
 type Process struct {
 	PID, PPID, SID int
+	TTY            int // device number of its terminal; 0 without one, and always in gVisor
 	State          byte
 	Threads        int
 	Start          uint64 // in clock ticks since boot
@@ -40,17 +41,18 @@ func parseStat(pid int, stat []byte) (Process, bool) {
 		return Process{}, false
 	}
 	f := bytes.Fields(stat[i+1:])
-	// The fields are: state ppid pgrp session, then num_threads as field 20 and
+	// The fields are: state ppid pgrp session tty_nr, then num_threads as field 20 and
 	// starttime as field 22, where state is field 3.
 	if len(f) < 20 || len(f[0]) != 1 {
 		return Process{}, false
 	}
 	p := Process{PID: pid, State: f[0][0]}
-	var err [4]error
+	var err [5]error
 	p.PPID, err[0] = strconv.Atoi(string(f[1]))
 	p.SID, err[1] = strconv.Atoi(string(f[3]))
 	p.Threads, err[2] = strconv.Atoi(string(f[17]))
 	p.Start, err[3] = strconv.ParseUint(string(f[19]), 10, 64)
+	p.TTY, err[4] = strconv.Atoi(string(f[4]))
 	for _, e := range err {
 		if e != nil {
 			return Process{}, false

@@ -86,12 +86,13 @@ func ask(socket string, req *request) (int, error) {
 		fmt.Print(a.Text)
 		return 0, nil
 	}
+	pass := func(sig unix.Signal) { _, _ = conn.Write([]byte{byte(sig)}) } // the guest may have closed it
 	if t != nil {
-		t.begin()
+		t.begin(func() { pass(unix.SIGWINCH) })
 	}
 	go func() {
 		for sig := range caught {
-			_, _ = conn.Write([]byte{byte(sig.(unix.Signal))}) // the guest may have closed it
+			pass(sig.(unix.Signal))
 		}
 	}()
 	var end answer

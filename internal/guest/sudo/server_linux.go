@@ -168,7 +168,7 @@ func (s *Server) session(conn *net.UnixConn) {
 		return
 	}
 	tell(conn, &answer{Started: true})
-	go pass(conn, child)
+	go s.pass(conn, child)
 	<-child.Done()
 	end := new(answer)
 	if status := child.Status(); status.Signaled() {
@@ -184,14 +184,17 @@ var signals = []os.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
 }
 
-// pass gives a program the signals that arrive for it. If the command ends before
-// its program, pass kills the program.
-func pass(conn *net.UnixConn, child *process.Child) {
+// pass gives a program the signals that arrive for it, and SIGWINCH after its terminal's
+// size changed. If the command ends before its program, pass kills the program.
+func (s *Server) pass(conn *net.UnixConn, child *process.Child) {
 	var sig [1]byte
 	for {
 		if _, err := io.ReadFull(conn, sig[:]); err != nil {
 			_ = child.SignalGroup(unix.SIGKILL) // it may have ended
 			return
+		}
+		if unix.Signal(sig[0]) == unix.SIGWINCH {
+			s.processes.TellSize(child)
 		}
 		for _, known := range signals {
 			if known == unix.Signal(sig[0]) {

@@ -75,27 +75,36 @@ func (t *terminal) open(master int, settings *unix.Termios) error {
 	return unix.IoctlSetTermios(t.slave, unix.TCSETS, settings)
 }
 
-// size gives the program's terminal the size of the command's.
-func (t *terminal) size() {
+// size gives the program's terminal the size of the command's. It reports whether the
+// size changed.
+func (t *terminal) size() (changed bool) {
 	size, err := unix.IoctlGetWinsize(1, unix.TIOCGWINSZ)
 	if err != nil {
-		return
+		return false
 	}
 	rc, err := t.master.SyscallConn()
-	if err == nil {
-		_ = rc.Control(func(fd uintptr) { _ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) })
+	if err != nil {
+		return false
 	}
+	_ = rc.Control(func(fd uintptr) {
+		was, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
+		changed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) == nil && (err != nil || *was != *size)
+	})
+	return changed
 }
 
-// begin copies from now on. The program has its side open.
-func (t *terminal) begin() {
+// begin copies from now on. The program has its side open. The terminal calls resized
+// after each change of its size.
+func (t *terminal) begin(resized func()) {
 	unix.Close(t.slave)
 	t.slave = -1
 	signal.Notify(t.changed, unix.SIGWINCH, unix.SIGCONT)
 	t.take()
 	go func() {
 		for range t.changed {
-			t.size()
+			if t.size() {
+				resized()
+			}
 			t.take()
 		}
 	}()
