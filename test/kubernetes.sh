@@ -25,8 +25,10 @@
 #	GLOVEBOX_TEST_NGINX_IMAGE     nginx with its libraries
 #	GLOVEBOX_TEST_NODE            the address of the node, and its name
 #
-# and kubectl, ctr and the files of logs (GLOVEBOX_TEST_LOGS). Pods ask the address of
-# the node for names, where nothing answers unless the command does.
+# and kubectl, ctr, the files of logs (GLOVEBOX_TEST_LOGS), and the process numbers of
+# kube-apiserver, containerd and kubelet in files (GLOVEBOX_TEST_PIDS). Those three are
+# started again after their end. Pods ask the address of the node for names, where nothing
+# answers unless the command does.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 

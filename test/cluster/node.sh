@@ -46,6 +46,19 @@ await() { # SECONDS WHAT COMMAND...
 }
 begin=$SECONDS
 
+# supervise starts a program again after its end, as a machine's init does. Tests find
+# its process number in a file.
+mkdir "$run/pids"
+supervise() { # PROGRAM ARGUMENTS...
+	while :; do
+		"$@" >>"$logs/$1.log" 2>&1 &
+		echo $! >"$run/pids/$1.new"
+		mv "$run/pids/$1.new" "$run/pids/$1"
+		wait $! || true
+		sleep 1
+	done
+}
+
 # Keys: one authority, the API server's certificate, its certificate towards the
 # kubelet, the kubelet's, and the key that signs tokens of service accounts.
 pki=$run/pki
@@ -88,14 +101,14 @@ export KUBECONFIG=$run/kubeconfig
 etcd --data-dir "$run/etcd" --unsafe-no-fsync --log-level warn \
 	--listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
 	--listen-peer-urls http://127.0.0.1:2380 >"$logs/etcd.log" 2>&1 &
-kube-apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --bind-address 0.0.0.0 \
+supervise kube-apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --bind-address 0.0.0.0 \
 	--advertise-address $node --endpoint-reconciler-type master-count --service-cluster-ip-range 10.96.0.0/16 \
 	--authorization-mode Node,RBAC --anonymous-auth=false --token-auth-file "$pki/tokens.csv" --client-ca-file "$pki/ca.crt" \
 	--tls-cert-file "$pki/apiserver.crt" --tls-private-key-file "$pki/apiserver.key" --cert-dir "$pki" \
 	--service-account-issuer https://kubernetes.default.svc --service-account-key-file "$pki/accounts.key" \
 	--service-account-signing-key-file "$pki/accounts.key" \
 	--kubelet-client-certificate "$pki/client.crt" --kubelet-client-key "$pki/client.key" \
-	--kubelet-preferred-address-types InternalIP >"$logs/apiserver.log" 2>&1 &
+	--kubelet-preferred-address-types InternalIP &
 
 mkdir "$run/cni"
 cat >"$run/cni/10-test.conflist" <<-END
@@ -133,7 +146,7 @@ cat >"$run/containerd.toml" <<-END
 	TypeUrl = "io.containerd.runsc.v1.options"
 	ConfigPath = "$run/runsc.toml"
 END
-containerd --config "$run/containerd.toml" >"$logs/containerd.log" 2>&1 &
+supervise containerd --config "$run/containerd.toml" &
 await 30 containerd ctr version
 
 # Images: a layer in a tar file, and its configuration.
@@ -217,8 +230,8 @@ cat >"$run/kubelet.yaml" <<-END
 	nodeStatusUpdateFrequency: 4s
 	shutdownGracePeriod: 0s
 END
-kubelet --config "$run/kubelet.yaml" --kubeconfig "$run/kubelet.kubeconfig" --root-dir "$run/kubelet" \
-	--hostname-override node --node-ip $node >"$logs/kubelet.log" 2>&1 &
+supervise kubelet --config "$run/kubelet.yaml" --kubeconfig "$run/kubelet.kubeconfig" --root-dir "$run/kubelet" \
+	--hostname-override node --node-ip $node &
 kube-proxy --kubeconfig "$KUBECONFIG" --hostname-override node --proxy-mode iptables --cluster-cidr 10.244.0.0/17 \
 	--conntrack-max-per-core 0 --conntrack-tcp-timeout-established 0 --conntrack-tcp-timeout-close-wait 0 \
 	--healthz-bind-address 127.0.0.1:10256 >"$logs/proxy.log" 2>&1 &
@@ -246,7 +259,7 @@ echo "kubernetes: the cluster is ready after $((SECONDS - begin)) s"
 
 export GLOVEBOX_TEST_KUBECONFIG=$KUBECONFIG GLOVEBOX_TEST_NAMESPACE=test-sandboxes GLOVEBOX_TEST_RUNTIME_CLASSES="gvisor runc"
 export GLOVEBOX_TEST_GUEST_IMAGE=localhost/glovebox-guest:test GLOVEBOX_TEST_IMAGE=localhost/glovebox-test:python3
-export GLOVEBOX_TEST_NODE="$node node" GLOVEBOX_TEST_LOGS=$logs
+export GLOVEBOX_TEST_NODE="$node node" GLOVEBOX_TEST_LOGS=$logs GLOVEBOX_TEST_PIDS=$run/pids
 status=0
 "$@" || status=$?
 gone() { [ -z "$(kubectl get pods --all-namespaces --output name)" ]; }

@@ -70,6 +70,9 @@ var (
 const (
 	// goneTime bounds how long a container may still run after its guest has ended.
 	goneTime = 300 * time.Millisecond
+	// reachTime bounds the attempts of Reach, and firstPause is its first pause.
+	reachTime  = 10 * time.Second
+	firstPause = 250 * time.Millisecond
 	// askTime bounds how long a guest may take to report its limits.
 	askTime = 20 * time.Second
 	// incidentTime bounds how long a guest may take to report its counts.
@@ -261,26 +264,68 @@ func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 	return conn, sandbox.Wrap(err, "dial box", b.Ref())
 }
 
+// dial opens a stream to the guest.
 func (b *Box) dial(ctx context.Context) (net.Conn, error) {
+	e, late := b.platform.(Ender)
+	if !late {
+		conn, _, err := b.dialOnce(ctx)
+		return conn, err
+	}
+	return Reach(ctx, e, b.Ref(), func() (net.Conn, bool, error) { return b.dialOnce(ctx) })
+}
+
+// dialOnce is dial by the carrier that there is, or by a new one. It reports whether the
+// stream of a new carrier has ended at once.
+func (b *Box) dialOnce(ctx context.Context) (conn net.Conn, lost bool, err error) {
 	for again := false; ; again = true {
 		c, fresh, err := b.carry(ctx)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		conn, err := c.Dial(ctx)
 		if err == nil {
-			return conn, nil
+			return conn, false, nil
 		}
 		if ctx.Err() != nil {
-			return nil, err
+			return nil, false, err
 		}
 		select {
 		case <-c.Done():
-			if fresh || again {
-				return nil, b.orGone(ctx, err)
+			if !fresh && !again {
+				continue
+			}
+			if _, late := b.platform.(Ender); late {
+				return nil, true, err
 			}
 		default:
-			return nil, b.orGone(ctx, err)
+		}
+		return nil, false, b.orGone(ctx, err)
+	}
+}
+
+// Reach calls try until it reaches a container's guest, or fails for another reason than
+// that the guest was lost. The guest may have ended, and the platform's report comes
+// late. Or a part of the platform starts again. So Reach waits for a report in pauses that
+// double, for ten seconds in all, and tries again after each.
+func Reach[T any](ctx context.Context, e Ender, ref string, try func() (t T, lost bool, err error)) (T, error) {
+	giveUp := time.Now().Add(reachTime)
+	for pause := firstPause; ; pause *= 2 {
+		t, lost, err := try()
+		if !lost || time.Now().After(giveUp) {
+			return t, err
+		}
+		wait, cancel := context.WithTimeout(ctx, pause)
+		s, werr := e.AwaitEnd(wait, ref)
+		gone := driver.IsGone(werr) || werr == nil && !s.Running
+		if !gone {
+			<-wait.Done() // also when the platform answers nothing
+		}
+		cancel()
+		switch {
+		case gone:
+			return t, fmt.Errorf("%w: %w", driver.ErrGone, err)
+		case ctx.Err() != nil:
+			return t, errors.Join(ctx.Err(), err)
 		}
 	}
 }

@@ -68,10 +68,14 @@ func detached(err error) error {
 
 // isTransient reports whether the API server was not reached, or was overloaded.
 func isTransient(err error) bool {
-	var network net.Error
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) ||
-		errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || apierrors.ReasonForError(err) == "" && isEOF(err)
+		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || noAnswer(err)
+}
+
+// noAnswer reports whether an error comes from this side of the API server.
+func noAnswer(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || apierrors.ReasonForError(err) == "" && isEOF(err)
 }
 
 func isEOF(err error) bool {

@@ -39,7 +39,10 @@ type fakeNode struct {
 	mu   sync.Mutex
 	runs map[string]*fakeRun // by the name of the Pod
 	open []*websocket.Conn
-	work sync.WaitGroup
+	// refusals and ends count down the next programs that a starting node refuses to
+	// execute, and whose streams it ends at once.
+	refusals, ends int
+	work           sync.WaitGroup
 }
 
 type fakeRun struct {
@@ -174,7 +177,15 @@ func (n *fakeNode) cut() {
 func (n *fakeNode) stream(w http.ResponseWriter, r *http.Request, name, verb string) {
 	n.mu.Lock()
 	run := n.runs[name]
+	refuses := verb == "exec" && n.refusals > 0
+	if refuses {
+		n.refusals--
+	}
 	n.mu.Unlock()
+	if refuses {
+		status(w, http.StatusInternalServerError, "InternalError", "the container runtime is down")
+		return
+	}
 	if run == nil {
 		status(w, http.StatusNotFound, "NotFound", `pods "`+name+`" not found`)
 		return
@@ -193,7 +204,14 @@ func (n *fakeNode) stream(w http.ResponseWriter, r *http.Request, name, verb str
 	defer conn.Close()
 	n.mu.Lock()
 	n.open = append(n.open, conn)
+	ends := verb == "exec" && n.ends > 0
+	if ends {
+		n.ends--
+	}
 	n.mu.Unlock()
+	if ends {
+		return
+	}
 	input := run.stdin
 	if verb == "exec" {
 		argv := r.URL.Query()["command"]
@@ -336,7 +354,24 @@ func TestRelayEnds(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+	// Then its node starts again, which a caller does not see.
 	n.mu.Lock()
+	n.refusals, n.ends = 2, 2
+	n.mu.Unlock()
+	n.cut()
+	again, err := d.Attach(t.Context(), b.Ref())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := again.Dial(t.Context())
+	if err != nil {
+		t.Fatalf("Dial while the node starts again: %v", err)
+	}
+	conn.Close()
+	n.mu.Lock()
+	if n.refusals != 0 || n.ends != 0 {
+		t.Errorf("%d refusals and %d ends of streams are left, want none", n.refusals, n.ends)
+	}
 	run := n.runs[podName(b.Ref())]
 	n.mu.Unlock()
 	run.cmd.Process.Signal(syscall.SIGTERM)

@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"time"
@@ -99,20 +98,19 @@ func (p *platform) Relay(ctx context.Context, ref string) (net.Conn, error) {
 	return streams, nil
 }
 
-// relay executes the guest's program with args in the Pod of a box.
+// relay executes the guest's program with args in the Pod of a box. It tries again if the
+// API server answers and the node does not.
 func (p *platform) relay(ctx context.Context, ref string, args []string) (*stream, error) {
-	streams, err := p.api.exec(ctx, podName(ref), append([]string{container.GuestPath}, args...))
-	if err == nil {
-		return streams, nil
-	}
-	if ctx.Err() != nil {
-		return nil, errors.Join(ctx.Err(), err)
-	}
-	// The container may have ended, and the Pod does not say so yet.
-	if s, serr := p.AwaitEnd(ctx, ref); driver.IsGone(serr) || serr == nil && !s.Running {
-		return nil, fmt.Errorf("%w: %w", driver.ErrGone, err)
-	}
-	return nil, sandbox.Errorf(sandbox.Unavailable, "reach the guest: %w", explainBox(ctx, err))
+	return container.Reach(ctx, p, ref, func() (*stream, bool, error) {
+		streams, err := p.api.exec(ctx, podName(ref), append([]string{container.GuestPath}, args...))
+		if err == nil {
+			return streams, false, nil
+		}
+		if ctx.Err() != nil {
+			return nil, false, errors.Join(ctx.Err(), err)
+		}
+		return nil, !noAnswer(err), sandbox.Errorf(sandbox.Unavailable, "reach the guest: %w", explainBox(ctx, err))
+	})
 }
 
 // Snapshot implements [container.Platform].

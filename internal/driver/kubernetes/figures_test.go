@@ -1,0 +1,92 @@
+package kubernetes_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// TestFigures compares the driver with kubectl, in turn, on the same node and runtime
+// class: print(1) in a new Pod, and a command in a running Pod. No figure decides whether
+// the test passes. It takes a while, so it needs GLOVEBOX_FIGURES.
+func TestFigures(t *testing.T) {
+	if os.Getenv("GLOVEBOX_FIGURES") == "" {
+		t.Skip("GLOVEBOX_FIGURES is not set")
+	}
+	need(t)
+	h := gvisorHarness
+	d, err := h.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := make(map[string][]time.Duration)
+	measure := func(name string, f func()) {
+		began := time.Now()
+		f()
+		took[name] = append(took[name], time.Since(began))
+	}
+	for i := range 10 {
+		measure("a new Pod by kubectl run", func() {
+			out := kubectl(t, "run", fmt.Sprintf("figure-%d", i), "--namespace", "default", "--image", os.Getenv(imageEnv), "--image-pull-policy", "Never",
+				"--restart", "Never", "--rm", "--stdin", "--quiet", "--overrides", `{"spec":{"runtimeClassName":"gvisor"}}`,
+				"--command", "--", h.Python, "-c", "print(1)")
+			if !strings.Contains(out, "1\n") {
+				t.Errorf("kubectl run prints %q", out)
+			}
+		})
+		measure("a new Pod by the driver", func() {
+			b, err := d.Create(t.Context(), h.Spec())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := drivertest.NewBox(t, b).MustRun(t, drivertest.Python(h.Python, "print(1)")); r.Stdout != "1\n" {
+				t.Error(r)
+			}
+			// As with --rm, the Pod's end counts.
+			if err := b.Destroy(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	b := drivertest.Launch(t, d, h.Spec())
+	pod := strings.Fields(kubectl(t, "get", "pods", "--output", "name"))
+	if len(pod) != 1 {
+		t.Fatalf("Pods: %q", pod)
+	}
+	b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}})
+	b.Execute(t, &execute, nil)
+	for range 50 {
+		measure("/bin/true by kubectl exec", func() { kubectl(t, "exec", pod[0], "--", "/bin/true") })
+		measure("/bin/true by the driver", func() { b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}}) })
+		measure("print(1) in a context", func() { b.Execute(t, &execute, nil) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(took)) {
+		s := took[name]
+		slices.Sort(s)
+		t.Logf("%-26s p50 %v, p95 %v", name, s[len(s)/2].Round(100*time.Microsecond), s[len(s)*95/100].Round(100*time.Microsecond))
+	}
+}
+
+var execute = guestapi.ExecuteRequest{ContextID: "figures", Create: true, Language: "python", Code: "print(1)"}
+
+// kubectl returns the output of kubectl.
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "kubectl", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kubectl %q: %v\n%s", args, err, stderr.String())
+	}
+	return string(out)
+}
