@@ -164,7 +164,7 @@ test-kubernetes: build ## the driver on a real Kubernetes of one node, and the c
 	@$(GO) test -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
 	@$(GO) test -C test/chart -trimpath -c -o /dev/null .
 	@GLOVEBOX_REQUIRE=$${GLOVEBOX_REQUIRE:+$$GLOVEBOX_REQUIRE,}kubernetes test/kubernetes.sh bash -c '\
-		$(GO) test -count=1 -timeout 40m ./internal/driver/kubernetes && \
+		$(GO) test -count=1 -timeout 100m ./internal/driver/kubernetes && \
 		$(GO) test -C test/chart -count=1 -trimpath -timeout 20m .'
 
 .PHONY: test-stranger
@@ -211,6 +211,11 @@ bench: build images ## what a sandbox costs, beside what else there is, measured
 bench-scale: ## what one server and the driver kubernetes cost with many sandboxes: the figures of docs/guides/scale.md
 	GLOVEBOX_FIGURES=1 $(GO) test -tags nogvisor -count=1 -timeout 10m -v -run '^TestTenThousandSandboxes$$' ./internal/engine
 	GLOVEBOX_FIGURES=1 $(GO) test -tags nogvisor -count=1 -timeout 5m -v -run '^TestFiveThousandPods$$' ./internal/driver/kubernetes
+
+.PHONY: bench-kubernetes
+bench-kubernetes: build ## the driver kubernetes and kubectl in turn, on a cluster of one node; needs root
+	@$(GO) test -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
+	GLOVEBOX_FIGURES=1 GLOVEBOX_REQUIRE=kubernetes test/kubernetes.sh $(GO) test -count=1 -timeout 20m -v -run '^TestFigures$$' ./internal/driver/kubernetes
 
 .PHONY: compatibility
 compatibility: build ## other projects' tests in a sandbox and here: the table of docs/compatibility.md; takes half an hour

@@ -27,7 +27,8 @@
 #
 # and kubectl, ctr, the files of logs (GLOVEBOX_TEST_LOGS), and the process numbers of
 # kube-apiserver, containerd and kubelet in files (GLOVEBOX_TEST_PIDS). Those three are
-# started again after their end. Pods ask the address of the node for names, where nothing
+# started again after their end. GLOVEBOX_TEST_REGISTRIES is containerd's directory with the
+# mirrors of registries. Pods ask the address of the node for names, where nothing
 # answers unless the command does.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)

@@ -256,7 +256,7 @@ func checkRights(t *testing.T, all []any, sandboxes string) {
 			got = append(got, strings.Join(r.APIGroups, ",")+"/"+resource+" "+strings.Join(r.Verbs, ","))
 		}
 	}
-	want := []string{"/pods create,get,list,watch,delete", "/pods/exec create,get", "/pods/attach create,get", "/events list", "/resourcequotas list", "networking.k8s.io/networkpolicies list"}
+	want := []string{"/pods create,get,list,watch,delete", "/pods/exec create,get", "/pods/attach create,get", "/events list", "/resourcequotas list", "/persistentvolumeclaims get", "networking.k8s.io/networkpolicies list"}
 	if !slices.Equal(got, want) {
 		t.Errorf("rights %q, want %q", got, want)
 	}

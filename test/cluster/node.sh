@@ -48,7 +48,7 @@ begin=$SECONDS
 
 # supervise starts a program again after its end, as a machine's init does. Tests find
 # its process number in a file.
-mkdir "$run/pids"
+mkdir "$run/pids" "$run/registries"
 supervise() { # PROGRAM ARGUMENTS...
 	while :; do
 		"$@" >>"$logs/$1.log" 2>&1 &
@@ -133,6 +133,8 @@ cat >"$run/containerd.toml" <<-END
 	restrict_oom_score_adj = true
 	disable_apparmor = true
 	sandbox_image = "localhost/pause:test"
+	[plugins."io.containerd.grpc.v1.cri".registry]
+	config_path = "$run/registries"
 	[plugins."io.containerd.grpc.v1.cri".cni]
 	bin_dir = "/usr/lib/cni"
 	conf_dir = "$run/cni"
@@ -259,7 +261,7 @@ echo "kubernetes: the cluster is ready after $((SECONDS - begin)) s"
 
 export GLOVEBOX_TEST_KUBECONFIG=$KUBECONFIG GLOVEBOX_TEST_NAMESPACE=test-sandboxes GLOVEBOX_TEST_RUNTIME_CLASSES="gvisor runc"
 export GLOVEBOX_TEST_GUEST_IMAGE=localhost/glovebox-guest:test GLOVEBOX_TEST_IMAGE=localhost/glovebox-test:python3
-export GLOVEBOX_TEST_NODE="$node node" GLOVEBOX_TEST_LOGS=$logs GLOVEBOX_TEST_PIDS=$run/pids
+export GLOVEBOX_TEST_NODE="$node node" GLOVEBOX_TEST_LOGS=$logs GLOVEBOX_TEST_PIDS=$run/pids GLOVEBOX_TEST_REGISTRIES=$run/registries
 status=0
 "$@" || status=$?
 gone() { [ -z "$(kubectl get pods --all-namespaces --output name)" ]; }

@@ -64,6 +64,10 @@ type Harness struct {
 	// that has ended. It is nil if the driver has no such helpers.
 	Makers func(t testing.TB, dir string) []int
 
+	// OrphanTime is how long processes of an attached box may outlive its owner. 0 means
+	// one second. A node ends the kernel of a Pod some time after the Pod's programs.
+	OrphanTime time.Duration
+
 	// Stops is true if a box that ended by its lease leaves an object without
 	// processes, until a driver discards it. Such a box cannot notice that the
 	// state directory was removed.

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -212,7 +213,9 @@ func (o *owner) leave(t testing.TB) {
 }
 
 // orphanTime is how long processes of an attached box may outlive its owner.
-const orphanTime = time.Second * raceFactor
+func (h *Harness) orphanTime() time.Duration {
+	return cmp.Or(h.OrphanTime, time.Second) * raceFactor
+}
 
 // testOwner kills processes that own boxes.
 func testOwner(t *testing.T, s *suite) {
@@ -263,9 +266,9 @@ func (st *site) orphaned(t testing.TB, ref string) {
 			t.Logf("the box was gone %v after its owner", time.Since(began).Round(time.Millisecond))
 			return
 		}
-		if time.Since(began) > orphanTime {
+		if most := st.s.h.orphanTime(); time.Since(began) > most {
 			t.Errorf("%v after the end of its owner an attached box has %d processes, and Attach gives %v; want none within %v, and ErrGone",
-				time.Since(began).Round(time.Millisecond), alive, err, orphanTime)
+				time.Since(began).Round(time.Millisecond), alive, err, most)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -326,7 +329,7 @@ func ownerDetached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	spec.Detached = true
 	o := st.own(t, order{Spec: spec})
 	end(t, o)
-	time.Sleep(orphanTime / 2) // an attached box would end in this time
+	time.Sleep(s.h.orphanTime() / 2) // an attached box would end in this time
 
 	again := s.openDir(t, st.dir)
 	refs, err := again.List(step(t))

@@ -25,7 +25,7 @@ func Doctor(ctx context.Context, opts Options, probe bool) []Check {
 	defer a.close()
 	opts.StartTimeout = cmp.Or(opts.StartTimeout, DefaultStartTimeout)
 	on := &doctor.Cluster{
-		Host: a.config.Host, Namespace: a.namespace, RuntimeClass: opts.RuntimeClass, Configuration: opts.check(),
+		Host: a.config.Host, Namespace: a.namespace, RuntimeClass: opts.RuntimeClass, Claim: opts.WorkspaceClaim, Configuration: opts.check(),
 		Labels: map[string]string{labelManager: manager, LabelNetwork: string(sandbox.NetworkNone)},
 		Object: a.object, Ask: a.ask, Explain: explainIn,
 		Pod: func() (*corev1.Pod, error) { return samplePod(&opts) },

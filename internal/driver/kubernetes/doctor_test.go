@@ -25,6 +25,7 @@ type lookedAt struct {
 	skew     time.Duration
 	review   http.HandlerFunc
 	quotas   string // in JSON
+	claim    string // in JSON; "" is none
 }
 
 const denyAll = `{"metadata": {"name": "no-network"}, "spec": {"podSelector": {"matchLabels": {"glovebox.network": "none"}}, "policyTypes": ["Ingress", "Egress"]}}`
@@ -87,6 +88,15 @@ func (l *lookedAt) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		text(`{"items": [` + l.quotas + `]}`)
+	case "GET /api/v1/namespaces/boxes/persistentvolumeclaims/work":
+		switch l.claim {
+		case "":
+			status(w, http.StatusNotFound, metav1.StatusReasonNotFound, `persistentvolumeclaims "work" not found`)
+		case "forbidden":
+			status(w, http.StatusForbidden, metav1.StatusReasonForbidden, "persistentvolumeclaims is forbidden")
+		default:
+			text(l.claim)
+		}
 	case "POST /api/v1/namespaces/boxes/pods":
 		if r.URL.Query().Get("dryRun") != "All" {
 			t.Error("a Pod is made")
@@ -185,6 +195,25 @@ func TestDoctorOfHealthy(t *testing.T) {
 	}
 }
 
+// claimOf returns a claim in JSON.
+func claimOf(mode, phase string) string {
+	return fmt.Sprintf(`{"spec": {"accessModes": [%q], "storageClassName": "nfs"}, "status": {"phase": %q, "capacity": {"storage": "50Gi"}}}`, mode, phase)
+}
+
+// TestDoctorOfClaim: a claim that Pods can mount is no finding.
+func TestDoctorOfClaim(t *testing.T) {
+	for _, test := range []struct{ claim, want string }{
+		{claimOf("ReadWriteMany", "Bound"), "work, of the storage class nfs, with a volume of 50Gi"},
+		{claimOf("ReadWriteMany", "Pending"), "no volume yet"},
+		{"forbidden", "may not look"},
+	} {
+		c := diagnose(t, &lookedAt{claim: test.claim}, func(o *Options) { o.WorkspaceClaim = "work" })["workspace claim"]
+		if !c.OK || c.Fatal || c.Fix != "" || c.Manifest != "" || !strings.Contains(c.Detail, test.want) {
+			t.Errorf("%s: %+v, want %q", test.claim, c, test.want)
+		}
+	}
+}
+
 // TestDoctorFinds has something wrong with the cluster. Each finding must say what it
 // is, whether it prevents all sandboxes, and what mends it.
 func TestDoctorFinds(t *testing.T) {
@@ -268,6 +297,18 @@ func TestDoctorFinds(t *testing.T) {
 			name: "quotas cannot be read", found: lookedAt{quotas: "{"},
 			check: "quota", detail: "invalid character",
 		},
+		{
+			name: "no claim", opts: func(o *Options) { o.WorkspaceClaim = "work" }, fatal: true,
+			check: "workspace claim", detail: "boxes has no claim work", fix: "kubernetes.workspace_claim", object: `name: "work"`,
+		},
+		{
+			name: "claim of one node", opts: func(o *Options) { o.WorkspaceClaim = "work" }, found: lookedAt{claim: claimOf("ReadWriteOnce", "Bound")},
+			check: "workspace claim", detail: "Pods of one node", fix: "ReadWriteMany",
+		},
+		{
+			name: "lost claim", opts: func(o *Options) { o.WorkspaceClaim = "work" }, found: lookedAt{claim: claimOf("ReadWriteMany", "Lost")}, fatal: true,
+			check: "workspace claim", detail: "has lost its volume", fix: "restore the volume",
+		},
 		{name: "clock behind", found: lookedAt{skew: -150 * time.Second}, check: "clock", detail: "differ by 2m3", fix: "NTP"},
 		{name: "clock ahead", found: lookedAt{skew: 2 * time.Minute}, check: "clock", detail: "differ by", fix: "NTP"},
 		{
@@ -288,7 +329,7 @@ func TestDoctorFinds(t *testing.T) {
 			if (c.Manifest != "") != (test.object != "") || !strings.Contains(c.Manifest, test.object) {
 				t.Errorf("the manifest has no %q:\n%s", test.object, c.Manifest)
 			}
-			for word := range strings.FieldsSeq("NAMESPACE ACCOUNT CLASS HANDLER") {
+			for word := range strings.FieldsSeq("NAMESPACE ACCOUNT CLASS HANDLER CLAIM") {
 				if strings.Contains(c.Manifest, word) {
 					t.Errorf("the manifest still has %s:\n%s", word, c.Manifest)
 				}

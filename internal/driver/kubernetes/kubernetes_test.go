@@ -103,10 +103,11 @@ func harness(name, class string) drivertest.Harness {
 		Refused: map[string]func(*driver.Spec){
 			"the image host": func(s *driver.Spec) { s.Image = sandbox.ImageHost },
 		},
-		Leftovers: f.leftovers,
-		Processes: f.processes,
-		Stops:     true,
-		Python:    "/usr/bin/python3",
+		Leftovers:  f.leftovers,
+		Processes:  f.processes,
+		OrphanTime: 10 * time.Second,
+		Stops:      true,
+		Python:     "/usr/bin/python3",
 	}
 }
 

@@ -49,11 +49,13 @@ func noticed(name string, err error) Check {
 }
 
 // A Cluster is what is looked at. All fields must be set, except Configuration,
-// RuntimeClass and Prober.
+// RuntimeClass, Claim and Prober.
 type Cluster struct {
 	Host, Namespace string
 	// RuntimeClass is that of sandboxes, or "".
 	RuntimeClass string
+	// Claim is the name of the claim of workspaces, or "".
+	Claim string
 	// Labels are those of every sandbox's Pod.
 	Labels map[string]string
 	// Configuration is what is wrong with the configuration, or nil. The Pod of a
@@ -97,6 +99,9 @@ func Run(ctx context.Context, on *Cluster) []Check {
 		checks = append(checks, on.pod(ctx)...)
 	}
 	checks = append(checks, on.rights(ctx), on.class(ctx), on.policy(ctx))
+	if on.Claim != "" {
+		checks = append(checks, on.claim(ctx))
+	}
 	if on.Prober != nil && on.Configuration == nil {
 		checks = append(checks, on.enforcement(ctx))
 	}
