@@ -38,7 +38,8 @@ func TestFigures(t *testing.T) {
 		measure("a new Pod by kubectl run", func() {
 			out := kubectl(t, "run", fmt.Sprintf("figure-%d", i), "--namespace", "default", "--image", os.Getenv(imageEnv), "--image-pull-policy", "Never",
 				"--restart", "Never", "--rm", "--stdin", "--quiet", "--overrides", `{"spec":{"runtimeClassName":"gvisor"}}`,
-				"--command", "--", h.Python, "-c", "print(1)")
+				// kubectl may miss output that comes before it is attached.
+				"--command", "--", "sh", "-c", "read -r line; exec "+h.Python+" -c 'print(1)'")
 			if !strings.Contains(out, "1\n") {
 				t.Errorf("kubectl run prints %q", out)
 			}
@@ -78,10 +79,11 @@ func TestFigures(t *testing.T) {
 
 var execute = guestapi.ExecuteRequest{ContextID: "figures", Create: true, Language: "python", Code: "print(1)"}
 
-// kubectl returns the output of kubectl.
+// kubectl returns the output of kubectl, which gets one empty line.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "kubectl", args...)
+	cmd.Stdin = strings.NewReader("\n")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

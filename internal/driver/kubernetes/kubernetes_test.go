@@ -133,6 +133,7 @@ func client(t testing.TB) (*rest.RESTClient, string) {
 		t.Fatal(err)
 	}
 	config.APIPath, config.GroupVersion, config.QPS = "/api", &schema.GroupVersion{Version: "v1"}, -1
+	config.TLSClientConfig.NextProtos = []string{"http/1.1"} // where a request can close its connection
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c, err := rest.RESTClientFor(config)
 	if err != nil {
@@ -144,10 +145,9 @@ func client(t testing.TB) (*rest.RESTClient, string) {
 func list(t testing.TB, selector string) []corev1.Pod {
 	c, namespace := client(t)
 	var pods corev1.PodList
-	if err := c.Get().Namespace(namespace).Resource("pods").Param("labelSelector", selector).Do(context.Background()).Into(&pods); err != nil {
+	if err := c.Get().Namespace(namespace).Resource("pods").Param("labelSelector", selector).SetHeader("Connection", "close").Do(context.Background()).Into(&pods); err != nil {
 		t.Fatal(err)
 	}
-	c.Client.CloseIdleConnections()
 	return pods.Items
 }
 
