@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -31,6 +32,12 @@ const (
 	// on processes counts them, so they are added to it.
 	guestThreads = 24
 )
+
+// InstallArgs returns the arguments of the program of Glovebox's image, or of the guest's,
+// that installs the guest into dir. Each of own is of the form MODE:DIRECTORY.
+func InstallArgs(dir string, own ...string) []string {
+	return append([]string{"install-guest", "--resolver", strings.Join(Resolvers(), ","), dir}, own...)
+}
 
 // RelayArgs returns the arguments of the guest's program as a relay: it connects
 // its standard streams to the guest of its container.

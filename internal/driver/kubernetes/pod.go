@@ -5,7 +5,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,7 +90,7 @@ func podOf(opts *Options, p *container.Plan, image string, attached bool) *corev
 		},
 	}
 	volumes, mounts := volumesOf(p)
-	install := []string{"install-guest", "--resolver", strings.Join(container.Resolvers(), ","), container.GuestDir} // of the image's own program
+	install := container.InstallArgs(container.GuestDir) // of the image's own program
 	installs := []corev1.VolumeMount{{Name: guestVolume, MountPath: container.GuestDir}}
 	for i, s := range p.Scratch {
 		at := fmt.Sprintf("/.scratch/%d", i)
@@ -123,9 +122,11 @@ func podOf(opts *Options, p *container.Plan, image string, attached bool) *corev
 				Image:           opts.GuestImage,
 				ImagePullPolicy: corev1.PullIfNotPresent,
 				Args:            install,
-				SecurityContext: confined,
-				Resources:       resources,
-				VolumeMounts:    installs,
+				// Its error is in the Pod's status then, and so in the error of Create.
+				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+				SecurityContext:          confined,
+				Resources:                resources,
+				VolumeMounts:             installs,
 			}},
 			Containers: []corev1.Container{{
 				Name:                     boxContainer,
