@@ -44,10 +44,10 @@ func (on *Cluster) claim(ctx context.Context) Check {
 		c.Detail += ", with a volume of " + size.String()
 	case corev1.ClaimLost:
 		c.OK, c.Fatal = false, true
-		c.Detail += " has lost its volume"
+		c.Detail += ", which has lost its volume"
 		c.Fix = "see kubectl describe persistentvolumeclaim " + on.Claim + ", and restore the volume"
 	default:
-		c.Detail += " has no volume yet. That is right before the first sandbox if its storage class waits for a Pod; see kubectl describe persistentvolumeclaim " + on.Claim
+		c.Detail += ", which has no volume yet. That is right before the first sandbox if its storage class waits for a Pod; see kubectl describe persistentvolumeclaim " + on.Claim
 	}
 	return c
 }
