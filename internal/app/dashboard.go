@@ -32,8 +32,8 @@ func (s *System) dashboard(base string) *dashboard.Server {
 		TokenForm: c.SignIn.Enabled || s.ports.Domain() != "",
 		Languages: languages(), Accounts: members{s.store}, Audit: s.auditLog(),
 		Ports: s.ports, ShellTime: s.opts.Config.Run.Longest(), MaxLimits: s.opts.Config.Sandbox.Maximum.Limits(), Doctor: s.examine,
-		NoSnapshots: driver.NoMemory(s.driver),
-		Secure:      strings.HasPrefix(base, "https://"),
+		NoSnapshots: driver.NoMemory(s.driver), NoRollback: driver.CanRollback(s.driver),
+		Secure: strings.HasPrefix(base, "https://"),
 	})
 	if s.control != nil {
 		s.control.OfferLinks(func(ctx context.Context, token string) (control.Link, error) {

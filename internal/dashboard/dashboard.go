@@ -93,6 +93,8 @@ type Options struct {
 	// NoSnapshots says why there can be no snapshots and copies of sandboxes; nil if
 	// there can.
 	NoSnapshots error
+	// NoRollback says why no sandbox can return to a snapshot; nil if they can.
+	NoRollback error
 	// Terminal reports whether there is a program for terminals in browsers; nil is
 	// whether this build has one.
 	Terminal func() bool

@@ -26,6 +26,8 @@ const shownSnapshots = 100
 type snapshotsView struct {
 	List []sandbox.Snapshot // the newest first
 	More int                // snapshots that are not in List
+	// Return is true if the sandbox can return to one.
+	Return bool
 	// Missing and Hint say why there can be none; both are "" if there can.
 	Missing, Hint string
 }
@@ -35,6 +37,7 @@ func (s *Server) snapshotsView(ctx context.Context, p sandbox.Principal, id stri
 		problem := sandbox.ProblemOf(s.opts.NoSnapshots, nil)
 		return snapshotsView{Missing: problem.Message, Hint: problem.Hint}, nil
 	}
+	v.Return = s.opts.NoRollback == nil
 	v.List, err = s.opts.Engine.Snapshots(ctx, p, sandbox.SnapshotFilter{Sandbox: id})
 	if n := len(v.List); n > shownSnapshots {
 		v.List, v.More = v.List[:shownSnapshots], n-shownSnapshots

@@ -119,6 +119,13 @@ func TestNoSnapshots(t *testing.T) {
 			t.Errorf("the page has %q", no)
 		}
 	}
+	w = newWorld(t, func(o *Options) {
+		o.NoRollback = sandbox.Errorf(sandbox.Unsupported, "this driver cannot return a sandbox to a snapshot")
+	})
+	w.signIn("alice")
+	if _, body := w.get(Path + "sandboxes/" + box); strings.Contains(body, "Roll back …") || !strings.Contains(body, "Delete …") || !strings.Contains(body, "Fork …") {
+		t.Errorf("the page of a sandbox that cannot return is\n%s", body)
+	}
 	w = newWorld(t, nil)
 	w.engine.box.State = sandbox.Stopped
 	w.signIn("alice")

@@ -108,9 +108,11 @@ type Features struct {
 	ColdPause bool
 	// Save, which requires Pause, means that boxes implement Saver.
 	Save bool
-	// Snapshot, which requires Save, means that the driver implements SnapshotKeeper,
-	// and its boxes Snapshotter.
+	// Snapshot means that the driver implements SnapshotKeeper, and its boxes
+	// Snapshotter.
 	Snapshot bool
+	// Rollback, which requires Save and Snapshot, means that boxes implement Rollbacker.
+	Rollback bool
 	// DiskSnapshot means that the driver implements SnapshotKeeper, and its boxes
 	// DiskSnapshotter.
 	DiskSnapshot bool

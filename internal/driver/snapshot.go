@@ -10,7 +10,6 @@ import (
 // A Snapshotter is a box of which its driver can keep snapshots: its memory, its
 // processes and the files outside of the workspace, at one moment.
 type Snapshotter interface {
-	Saver
 	// Snapshot keeps the state of the running box as the snapshot id, and the box goes
 	// on. All streams to the guest end, and so do the box's connections through its
 	// network, in the box and in the snapshot. The snapshot stays until RemoveSnapshot,
@@ -21,6 +20,12 @@ type Snapshotter interface {
 	// box, and of kind [sandbox.Conflict] if there cannot now, or if the snapshot
 	// exists.
 	Snapshot(ctx context.Context, id string) (Snapshot, error)
+}
+
+// A Rollbacker is a box that can return to a snapshot with memory.
+type Rollbacker interface {
+	Saver
+	Snapshotter
 	// Rollback gives the box the state of a snapshot, of this box or of another one of
 	// the same order. What the box did since is lost, except in its workspace. The box
 	// keeps its reference, its network policy and its counts. All streams end. After an
@@ -41,11 +46,11 @@ type DiskSnapshotter interface {
 
 // A Snapshot describes a snapshot that a driver has just made.
 type Snapshot struct {
-	Bytes int64 `json:"bytes"` // on the disk
+	Bytes int64 `json:"bytes"` // on the disk; 0 if the driver is not told
 	// Build is as in [Saved].
 	Build string `json:"build,omitempty"`
 	// Stood is how long the programs of the box stood still. It is 0 for a snapshot
-	// without memory.
+	// without memory, and if the driver is not told.
 	Stood time.Duration `json:"stood"`
 }
 
@@ -125,14 +130,33 @@ func TakeDiskSnapshot(ctx context.Context, b Box, id string) (Snapshot, error) {
 // Rollback gives b the state of a snapshot. The error wraps [sandbox.Unsupported] if
 // its driver cannot.
 func Rollback(ctx context.Context, b Box, id string) error {
-	s, ok := as[Snapshotter](b)
-	if !ok {
-		if _, disk := as[DiskSnapshotter](b); disk {
-			return NoRollback()
-		}
-		return keepsNone()
+	if r, ok := as[Rollbacker](b); ok {
+		return r.Rollback(ctx, id)
 	}
-	return s.Rollback(ctx, id)
+	if _, memory := as[Snapshotter](b); memory {
+		return noWayBack()
+	}
+	if _, disk := as[DiskSnapshotter](b); disk {
+		return NoRollback()
+	}
+	return keepsNone()
+}
+
+// CanRollback returns nil if boxes of d can return to a snapshot with memory, and
+// otherwise the error, of kind [sandbox.Unsupported], of each request for that.
+func CanRollback(d Driver) error {
+	if err := NoMemory(d); err != nil {
+		return err
+	}
+	if !d.Info().Features.Rollback {
+		return noWayBack()
+	}
+	return nil
+}
+
+func noWayBack() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "this driver cannot return a sandbox to a snapshot"),
+		"make another sandbox of the snapshot, and stop this one")
 }
 
 // NoRollback returns the error, of kind [sandbox.Unsupported], of a rollback to a

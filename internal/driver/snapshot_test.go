@@ -38,3 +38,22 @@ func TestNoMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestCanRollback: each driver that cannot says what its callers can do.
+func TestCanRollback(t *testing.T) {
+	for _, test := range []struct {
+		what     string
+		features Features
+		want     error
+	}{
+		{"both", Features{Save: true, Snapshot: true, Rollback: true}, nil},
+		{"memory", Features{Snapshot: true}, noWayBack()},
+		{"files", Features{DiskSnapshot: true}, filesOnly()},
+		{"nothing", Features{}, keepsNone()},
+	} {
+		err := CanRollback(keeper{features: test.features})
+		if (err == nil) != (test.want == nil) || err != nil && (err.Error() != test.want.Error() || sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "") {
+			t.Errorf("%s: %v, want %v", test.what, err, test.want)
+		}
+	}
+}

@@ -39,7 +39,7 @@ type keptSnapshots struct {
 
 func (d snapshotDriver) Info() driver.Info {
 	info := d.savingDriver.Info()
-	info.Features.Snapshot = true
+	info.Features.Snapshot, info.Features.Rollback = true, true
 	return info
 }
 
@@ -502,6 +502,47 @@ func TestDiskSnapshots(t *testing.T) {
 		}
 		if err := e.RemoveSnapshot(ctx, alice, taken.ID); err != nil || len(kept.of) != 0 {
 			t.Errorf("%v, and the driver has %v", err, kept.of)
+		}
+	})
+}
+
+// A forkingDriver keeps snapshots with memory, and its boxes cannot return to them. E2B's
+// cloud is like that, and reports no bytes and no times.
+type forkingDriver struct{ snapshotDriver }
+
+func (d forkingDriver) Info() driver.Info {
+	info := d.snapshotDriver.Info()
+	info.Features.Save, info.Features.Rollback = false, false
+	return info
+}
+
+// TestNoWayBack refuses rollbacks before it ends runs.
+func TestNoWayBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, ctx := newWorld(), t.Context()
+		kept := &keptSnapshots{of: map[string]string{}}
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Driver = forkingDriver{snapshotDriver{savingDriver{worldDriver{w}}, kept}} })
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		taken, err := e.TakeSnapshot(ctx, alice, s.ID, "good")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if forks, err := e.Fork(ctx, alice, s.ID, sandbox.ForkRequest{}); err != nil || forks[0].Err != nil {
+			t.Errorf("fork: %+v, %v", forks, err)
+		}
+		run := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "1h"}})
+		if _, err := e.Rollback(ctx, alice, s.ID, taken.ID, true); sandbox.KindOf(err) != sandbox.Unsupported || !strings.Contains(sandbox.HintOf(err), "make another sandbox") || len(kept.rolls) > 0 {
+			t.Errorf("rollback: %v (hint %q), %v", err, sandbox.HintOf(err), kept.rolls)
+		}
+		if got, err := e.store.Run(ctx, run.ID); err != nil || got.Status == sandbox.RunFinished {
+			t.Errorf("the run after a rollback that was refused: %+v, %v", got, err)
+		}
+		if _, err := e.StopRun(ctx, alice, run.ID); err != nil {
+			t.Error(err)
+		}
+		_, err = e.Start(ctx, alice, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"print", "x"}, RollbackOnFailure: true})
+		if sandbox.KindOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), "rollback_on_failure") || sandbox.HintOf(err) == "" {
+			t.Errorf("rollback_on_failure: %v", err)
 		}
 	})
 }

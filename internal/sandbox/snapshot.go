@@ -41,7 +41,7 @@ type Snapshot struct {
 	Image           string
 	Workspace       string // of the sandbox, or ""
 	Labels          map[string]string
-	Bytes           int64 // on the disk
+	Bytes           int64 // on the disk; 0 if the driver is not told
 	// Build is the build of Glovebox that can read the snapshot, or "" if any can, or
 	// if it is not known.
 	Build string
@@ -50,6 +50,14 @@ type Snapshot struct {
 	Created time.Time
 	// Expires is when it is removed at the latest; zero is never.
 	Expires time.Time
+}
+
+// Size returns Bytes as text, or that they are not known.
+func (s Snapshot) Size() string {
+	if s.Bytes == 0 && s.State == SnapshotKept {
+		return "unknown size"
+	}
+	return FormatBytes(s.Bytes)
 }
 
 // A ForkRequest asks for copies of a running sandbox.

@@ -99,7 +99,7 @@ var (
 	_ driver.Leaser    = (*box)(nil)
 	_ driver.Packer    = (*box)(nil)
 
-	_ driver.Snapshotter     = (*box)(nil)
+	_ driver.Rollbacker      = (*box)(nil)
 	_ driver.DiskSnapshotter = (*box)(nil)
 	_ driver.Restarter       = (*box)(nil)
 	_ driver.SnapshotKeeper  = (*Driver)(nil)

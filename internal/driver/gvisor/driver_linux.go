@@ -98,7 +98,7 @@ func (d *Driver) Info() driver.Info {
 		Boundary: sandbox.BoundaryKernel,
 		Features: driver.Features{
 			Host: true, Pause: true, Incidents: true, Usage: true, Detach: true, Lease: true, Network: true,
-			Workspace: true, Unnamed: true, Mounts: true, Save: true, Snapshot: true, DiskSnapshot: true, Restart: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true, Containers: true,
+			Workspace: true, Unnamed: true, Mounts: true, Save: true, Snapshot: true, Rollback: true, DiskSnapshot: true, Restart: true, Images: d.opts.Images != nil, Ports: true, Interpreter: true, Containers: true,
 		},
 	}
 }

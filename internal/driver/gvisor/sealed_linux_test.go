@@ -158,7 +158,7 @@ func TestSnapshotEncrypted(t *testing.T) {
 	d := openSealing(t, dir, key, true)
 	b := drivertest.Launch(t, d, harness.Spec())
 	b.MustSh(t, "printf '%s-%s' a-private text-of-the-sandbox > /tmp/secret")
-	s, ok := b.Box.(driver.Snapshotter)
+	s, ok := b.Box.(driver.Rollbacker)
 	if !ok {
 		t.Fatal("the box has no snapshots")
 	}

@@ -26,7 +26,7 @@ func (b *box) Snapshot(ctx context.Context, id string) (driver.Snapshot, error) 
 	return *rep.Snapshot, nil
 }
 
-// Rollback implements [driver.Snapshotter]. The box is saved first, so that it can go
+// Rollback implements [driver.Rollbacker]. The box is saved first, so that it can go
 // on if the snapshot does not fit.
 func (b *box) Rollback(ctx context.Context, id string) error {
 	if b.files.Has(id) {

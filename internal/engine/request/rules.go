@@ -191,9 +191,9 @@ func (r *Rules) CheckRun(req *sandbox.RunRequest) error {
 		if req.Service != nil {
 			return sandbox.WithHint(Invalid("rollback_on_failure: a service has none"), "leave it out, or start a run that is no service")
 		}
-		if !r.Features.Snapshot {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "rollback_on_failure: this driver keeps no snapshots of sandboxes"),
-				"leave it out, or use a driver with snapshots, such as gvisor")
+		if !r.Features.Rollback {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "rollback_on_failure: this driver cannot return a sandbox to a snapshot"),
+				"leave it out, or use the driver gvisor")
 		}
 	}
 	if req.Timeout == 0 {

@@ -166,7 +166,9 @@ func (k *Keeper) take(ctx context.Context, p sandbox.Principal, b Sandbox, rec s
 		return store.Snapshot{}, errors.Join(err, k.remove(ctx, rec))
 	}
 	rec.State = sandbox.SnapshotKept
-	k.opts.Metrics.SnapshotStood(taken.Stood)
+	if taken.Stood > 0 {
+		k.opts.Metrics.SnapshotStood(taken.Stood)
+	}
 	k.opts.Log.Info("took snapshot", "snapshot", rec.ID, "sandbox", rec.Sandbox, "bytes", taken.Bytes, "stood", taken.Stood)
 	return k.seen(rec), nil
 }
@@ -287,6 +289,9 @@ func (k *Keeper) Rollback(ctx context.Context, p sandbox.Principal, id, ref stri
 	}
 	if r.Disk {
 		return sandbox.Snapshot{}, sandbox.Wrap(driver.NoRollback(), op, "")
+	}
+	if err := driver.CanRollback(k.opts.Driver); err != nil {
+		return sandbox.Snapshot{}, sandbox.Wrap(err, op, "")
 	}
 	if had, has := r.Setup.Workspace != "", b.Setup().Workspace != ""; had != has {
 		err := sandbox.Errorf(sandbox.Invalid, "snapshot: %s is of a sandbox that differs from this one in having a workspace", r.ID)

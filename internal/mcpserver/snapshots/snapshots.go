@@ -95,7 +95,7 @@ func Do(ctx context.Context, e Engine, p sandbox.Principal, a Arguments) (Result
 		s, err := e.TakeSnapshot(ctx, p, a.SandboxID, a.Snapshot)
 		r.Snapshots = []Snapshot{of(s)}
 		return r, fmt.Sprintf("took snapshot %s of %s (%s). It has programs, variables and files, except those of a workspace at %s.",
-			s.ID, a.SandboxID, sandbox.FormatBytes(s.Bytes), sandbox.WorkDir), err
+			s.ID, a.SandboxID, s.Size(), sandbox.WorkDir), err
 	case List:
 		list, err := e.Snapshots(ctx, p, sandbox.SnapshotFilter{Sandbox: a.SandboxID, Name: a.Snapshot})
 		return listed(list), text(list), err
@@ -150,7 +150,7 @@ func text(list []sandbox.Snapshot) string {
 			fmt.Fprintf(&b, "and %d older ones\n", len(list)-i)
 			break
 		}
-		fmt.Fprintf(&b, "%s of %s, %s, %s", s.ID, s.Sandbox, sandbox.FormatBytes(s.Bytes), s.Created.Format(time.RFC3339))
+		fmt.Fprintf(&b, "%s of %s, %s, %s", s.ID, s.Sandbox, s.Size(), s.Created.Format(time.RFC3339))
 		if s.Name != "" {
 			b.WriteString(", " + answer.ShownName(s.Name))
 		}
