@@ -178,6 +178,11 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	if err := b.installAuthority(ctx, secrets); err != nil {
 		return request.StartError(ctx, err)
 	}
+	if b.from != nil {
+		if err := b.copy.Clear(ctx); err != nil {
+			return request.StartError(ctx, err)
+		}
+	}
 	if err := trace.Do(ctx, "copy workspace", b.copy.Out); err != nil {
 		return request.StartError(ctx, err)
 	}

@@ -45,6 +45,11 @@ func (b *liveSandbox) Still(ctx context.Context, do func(context.Context, driver
 		return err
 	}
 	defer release()
+	// A sandbox of a snapshot gets a copy of the workspace, which is to have the files
+	// that this box has.
+	if err := b.copy.Out(ctx); err != nil {
+		return err
+	}
 	return b.still(ctx, 0, stillTime, do)
 }
 

@@ -111,6 +111,20 @@ func (c *Copy) Keep() {
 	})
 }
 
+// Clear removes the files that a snapshot gave a new box in the directory of its
+// workspace. They are those of another workspace.
+func (c *Copy) Clear(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	out, err := c.b.Script(ctx, copyTimeout, clearScript)
+	if err == nil {
+		_, err = io.Copy(io.Discard, out)
+		err = errors.Join(err, out.Close())
+	}
+	return sandbox.Wrap(err, "clear workspace", "")
+}
+
 // In copies both ways if the workspace changed.
 func (c *Copy) In(ctx context.Context) error { return c.sync(ctx, false) }
 

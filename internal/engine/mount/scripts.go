@@ -18,6 +18,8 @@ const copyDir = "/tmp"
 const (
 	findListing = `find . -ignore_readdir_race -mindepth 1 -printf '` + workspace.ListingFormat + `'`
 
+	clearScript = `find . -ignore_readdir_race -mindepth 1 -delete`
+
 	// A file that changes meanwhile makes the exit status 1. Its time is then
 	// later than in the listing before, so it is copied again.
 	packScript = `trap 'rm -f -- "$1"' EXIT
