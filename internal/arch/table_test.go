@@ -66,7 +66,8 @@ var table = []row{
 	{"driver/kubernetes/probe", "nothing"},
 	{"driver/docker/dockerapi", "driver, driver/container, driver/container/stdio, sandbox"},
 	{"driver/docker/snapshots", "driver, driver/container, driver/container/filearchive, driver/docker/dockerapi, guestapi, sandbox"},
-	{"driver/e2b", "atomicfile, driver, guestapi, language, sandbox"},
+	{"driver/e2b", "atomicfile, driver, driver/e2b/plane, guestapi, language, sandbox"},
+	{"driver/e2b/plane", "driver, sandbox"},
 	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/snapfiles, driver/gvisor/users, guestapi, image, network, sandbox, sealed, state, trace"},
 	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/builds, driver/gvisor/bundle, driver/gvisor/cgroup, driver/gvisor/checkpoint, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, sealed, state, trace"},
 	{"driver/gvisor/sentry", "atomicfile, driver/gvisor/allowance, driver/gvisor/diagnosis, network"},
@@ -245,6 +246,6 @@ var standardOutput = map[string]string{
 
 // notSecret lists the packages that may use math/rand, each for a reason.
 var notSecret = map[string]string{
-	"driver/e2b":               "how long to wait before asking again; it names nothing and protects nothing",
+	"driver/e2b/plane":         "how long to wait before asking again; it names nothing and protects nothing",
 	"driver/gvisor/supervisor": "the choice of processors for a box; it names nothing and protects nothing",
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/e2b/plane"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -37,8 +38,8 @@ type Box struct {
 	paused chan struct{} // nil while the box runs; closed at its resume
 }
 
-func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
-	b := &Box{d: d, id: s.ref(), ttl: ttl, conns: map[net.Conn]struct{}{}}
+func (d *Driver) newBox(s *plane.Sandbox, ttl time.Duration) *Box {
+	b := &Box{d: d, id: s.Ref(), ttl: ttl, conns: map[net.Conn]struct{}{}}
 	b.ctx, b.cancel = context.WithCancel(d.ctx)
 	b.contexts.b = b
 	b.admit(s)
@@ -49,7 +50,7 @@ func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
 }
 
 // admit stores the access token and domain that E2B gave to the box.
-func (b *Box) admit(s *details) {
+func (b *Box) admit(s *plane.Sandbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.token, b.domain = s.EnvdAccessToken, s.Domain
@@ -67,10 +68,10 @@ func (b *Box) extend() {
 		if b.resting() != nil {
 			continue // a paused box has no timeout
 		}
-		err := b.d.control.extend(b.ctx, b.id, b.ttl)
+		err := b.d.control.Extend(b.ctx, b.id, b.ttl)
 		if driver.IsGone(err) {
 			// E2B also refuses to extend a box that another client paused.
-			if s, gerr := b.d.control.get(b.ctx, b.id); gerr == nil && s.State == statePaused {
+			if s, gerr := b.d.control.Get(b.ctx, b.id); gerr == nil && s.State == statePaused {
 				b.rest()
 				continue
 			}
@@ -169,10 +170,10 @@ func (b *Box) health(ctx context.Context) error {
 		if resp.StatusCode/100 == 2 {
 			return nil
 		}
-		last = sandbox.Errorf(sandbox.Unavailable, "E2B's agent answers %d: %s", resp.StatusCode, messageOf(text))
+		last = sandbox.Errorf(sandbox.Unavailable, "E2B's agent answers %d: %s", resp.StatusCode, plane.MessageOf(text))
 		// E2B's proxy gives this answer for a sandbox that is unknown or paused.
 		// It may also not know a new sandbox yet.
-		s, err := b.d.control.get(ctx, b.id)
+		s, err := b.d.control.Get(ctx, b.id)
 		if err != nil {
 			return b.noticed(err)
 		}
@@ -180,7 +181,7 @@ func (b *Box) health(ctx context.Context) error {
 			b.rest()
 			continue
 		}
-		if err := b.d.control.wait(ctx, firstPause); err != nil {
+		if err := b.d.control.Wait(ctx, plane.FirstPause); err != nil {
 			return err
 		}
 	}
@@ -195,7 +196,7 @@ func (b *Box) roundTrip(req *http.Request, port int) (*http.Response, error) {
 		return resp, err
 	}
 	resp.Body.Close()
-	s, err := b.d.control.get(req.Context(), b.id)
+	s, err := b.d.control.Get(req.Context(), b.id)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,7 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 	no := false
 	p, err := client.Start(ctx, &guestapi.StartRequest{Process: guestapi.ProcessConfig{
 		Cmd: "/bin/sh", Args: []string{"-c", `mkdir -p "$1" && chown user: "$1" && chmod 755 "$1" && { hostname "$2" 2>/dev/null; :; }`, "sh", sandbox.WorkDir, spec.Hostname},
-	}, Stdin: &no}, guestapi.StartOptions{User: sandbox.Root, Timeout: requestTimeout})
+	}, Stdin: &no}, guestapi.StartOptions{User: sandbox.Root, Timeout: plane.RequestTimeout})
 	if err != nil {
 		return sandbox.Wrap(err, "prepare box", "")
 	}
@@ -269,7 +270,7 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 			return nil
 		}
 		if ev.End != nil {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: make %s for the user \"user\": %s: %s", sandbox.WorkDir, ev.End.Text, messageOf(said)),
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: make %s for the user \"user\": %s: %s", sandbox.WorkDir, ev.End.Text, plane.MessageOf(said)),
 				"use a template that has the user \"user\", such as E2B's own")
 		}
 	}
@@ -278,7 +279,7 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 // Receipt implements [driver.Box]. Some controls cannot be read from E2B and are
 // taken on trust: its sandboxes are virtual machines with a kernel of their own.
 func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
-	s, err := b.d.control.get(ctx, b.id)
+	s, err := b.d.control.Get(ctx, b.id)
 	if err != nil {
 		return nil, sandbox.Wrap(err, "read receipt", "")
 	}
@@ -317,9 +318,9 @@ func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 func (b *Box) Destroy(ctx context.Context) error {
 	// Finish even if the caller's ctx ends, because a running sandbox costs
 	// money.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*requestTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*plane.RequestTimeout)
 	defer cancel()
-	if err := b.d.control.kill(ctx, b.id); err != nil {
+	if err := b.d.control.Kill(ctx, b.id); err != nil {
 		return sandbox.Wrap(err, "destroy box", b.id)
 	}
 	b.hangUp()

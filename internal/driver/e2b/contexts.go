@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
+	"github.com/glovebox-dev/glovebox/internal/driver/e2b/plane"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -275,7 +276,7 @@ func (c *contexts) restart(ctx context.Context, x *liveContext) error {
 // request sends a request to the code interpreter. Answers with an error status
 // become errors.
 func (c *contexts) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
-	body, err := bodyOf(in)
+	body, err := plane.BodyOf(in)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +299,7 @@ func (c *contexts) request(ctx context.Context, method, path string, in any) (*h
 	if err != nil {
 		return nil, err
 	}
-	e := &contextError{resp.StatusCode, guestapi.CodeUnavailable, "E2B's code interpreter answers: " + messageOf(text)}
+	e := &contextError{resp.StatusCode, guestapi.CodeUnavailable, "E2B's code interpreter answers: " + plane.MessageOf(text)}
 	switch resp.StatusCode {
 	case http.StatusNotFound:
 		e.code = guestapi.CodeNotFound
@@ -310,7 +311,7 @@ func (c *contexts) request(ctx context.Context, method, path string, in any) (*h
 			return nil, err
 		}
 		e = &contextError{http.StatusNotImplemented, guestapi.CodeUnimplemented,
-			"the template has no code interpreter: use a template that is built on code-interpreter-v1, or run code with stateless set (" + messageOf(text) + ")"}
+			"the template has no code interpreter: use a template that is built on code-interpreter-v1, or run code with stateless set (" + plane.MessageOf(text) + ")"}
 	}
 	return nil, e
 }

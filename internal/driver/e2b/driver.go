@@ -32,6 +32,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/e2b/plane"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -77,7 +78,7 @@ const minAgent = "v0.5.7"
 // A Driver makes boxes at E2B.
 type Driver struct {
 	opts    Options
-	control *control
+	control *plane.Client
 	traffic *http.Client
 	state   string // name of the state directory
 	owner   *owner
@@ -124,7 +125,7 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{
 		opts: o, state: state, owner: own, log: o.Log,
-		control: &control{url: strings.TrimSuffix(o.APIURL, "/"), key: o.Key, client: newClient(), wait: wait},
+		control: &plane.Client{URL: strings.TrimSuffix(o.APIURL, "/"), Key: o.Key, HTTP: newClient(), Wait: wait},
 		traffic: newClient(),
 		boxes:   map[*Box]struct{}{},
 	}
@@ -173,7 +174,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 	if d.opts.Key == "" {
 		return sandbox.WithHint(fmt.Errorf("%w: there is no API key for E2B", driver.ErrUnavailable), "set E2B_API_KEY")
 	}
-	if _, err := d.control.list(ctx, map[string]string{labelState: d.state}); err != nil {
+	if _, err := d.control.List(ctx, map[string]string{labelState: d.state}); err != nil {
 		return sandbox.WithHint(fmt.Errorf("%w: %w", driver.ErrUnavailable, err), "%s", sandbox.HintOf(err))
 	}
 	return nil
@@ -215,13 +216,13 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		return b, nil
 	}
 	// The sandbox may exist in spite of the error.
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), plane.RequestTimeout)
 	defer cancel()
-	left, lerr := d.control.list(clean, map[string]string{labelState: d.state, labelID: spec.ID})
+	left, lerr := d.control.List(clean, map[string]string{labelState: d.state, labelID: spec.ID})
 	for _, s := range left {
-		lerr = errors.Join(lerr, d.control.kill(clean, s.SandboxID))
+		lerr = errors.Join(lerr, d.control.Kill(clean, s.SandboxID))
 	}
-	if r, ok := errors.AsType[*refusal](err); ok && r.status < 500 {
+	if r, ok := errors.AsType[*plane.Refusal](err); ok && r.Status < 500 {
 		lerr = nil // the request had no effect
 	}
 	return nil, sandbox.Wrap(errors.Join(err, lerr), op, spec.ID)
@@ -243,8 +244,8 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
 	if template == sandbox.ImageHost {
 		template = defaultTemplate
 	}
-	var made details
-	_, err = d.control.call(ctx, http.MethodPost, "/v2/sandboxes", map[string]any{
+	var made plane.Sandbox
+	_, err = d.control.Call(ctx, http.MethodPost, "/v2/sandboxes", map[string]any{
 		"templateID": template, "timeout": int64(max(ttl, time.Second) / time.Second), "metadata": labels, "allow_internet_access": false,
 		// Without it, any client that knows the sandbox's name has full access.
 		"secure": true,
@@ -292,11 +293,11 @@ var validRef = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{3,63}$`)
 
 // find returns a live sandbox of this state directory. It kills an attached
 // sandbox whose process has ended, and returns ErrGone for it.
-func (d *Driver) find(ctx context.Context, ref string) (*details, error) {
+func (d *Driver) find(ctx context.Context, ref string) (*plane.Sandbox, error) {
 	if !validRef.MatchString(ref) {
 		return nil, fmt.Errorf("%w: %.80q is not a box of E2B", driver.ErrGone, ref)
 	}
-	s, err := d.control.get(ctx, ref)
+	s, err := d.control.Get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +305,7 @@ func (d *Driver) find(ctx context.Context, ref string) (*details, error) {
 		return nil, fmt.Errorf("%w: sandbox %s belongs to another state directory", driver.ErrGone, ref)
 	}
 	if name := s.Metadata[labelOwner]; name != "" && !d.owner.alive(name) {
-		if err := d.control.kill(ctx, ref); err != nil {
+		if err := d.control.Kill(ctx, ref); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: the process that held the sandbox has ended", driver.ErrGone)
@@ -333,13 +334,13 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 
 // List implements [driver.Driver].
 func (d *Driver) List(ctx context.Context) ([]string, error) {
-	all, err := d.control.list(ctx, map[string]string{labelState: d.state})
+	all, err := d.control.List(ctx, map[string]string{labelState: d.state})
 	if err != nil {
 		return nil, err
 	}
 	var refs []string
 	for _, s := range all {
-		refs = append(refs, s.ref())
+		refs = append(refs, s.Ref())
 	}
 	slices.Sort(refs)
 	return refs, nil
@@ -352,7 +353,7 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 		return nil
 	}
 	if err == nil {
-		err = d.control.kill(ctx, ref)
+		err = d.control.Kill(ctx, ref)
 	}
 	return sandbox.Wrap(err, "discard box", "")
 }
@@ -383,7 +384,7 @@ func (d *Driver) Close() error {
 	}
 	d.background.Wait()
 	d.server.close()
-	d.control.client.CloseIdleConnections()
+	d.control.HTTP.CloseIdleConnections()
 	d.traffic.CloseIdleConnections()
 	return d.owner.release()
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/e2b/plane"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -29,7 +30,7 @@ type cloud struct {
 	url string
 
 	mu    sync.Mutex
-	boxes map[string]*details
+	boxes map[string]*plane.Sandbox
 	files map[string]string
 	token string
 	calls []string
@@ -43,7 +44,7 @@ const testKey = "e2b_00"
 
 func newCloud(t *testing.T) (*cloud, *Driver) {
 	t.Helper()
-	c := &cloud{t: t, boxes: map[string]*details{}, files: map[string]string{}, token: "first"}
+	c := &cloud{t: t, boxes: map[string]*plane.Sandbox{}, files: map[string]string{}, token: "first"}
 	srv := httptest.NewServer(c)
 	t.Cleanup(srv.Close)
 	c.url = srv.URL
@@ -51,7 +52,7 @@ func newCloud(t *testing.T) (*cloud, *Driver) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.control.wait = func(ctx context.Context, d time.Duration) error {
+	d.control.Wait = func(ctx context.Context, d time.Duration) error {
 		c.mu.Lock()
 		c.waits = append(c.waits, d)
 		c.mu.Unlock()
@@ -119,7 +120,7 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			c.t.Error(err)
 		}
 		no := false
-		s := &details{
+		s := &plane.Sandbox{
 			SandboxID: fmt.Sprintf("i%019d", len(c.boxes)), EnvdVersion: "0.6.0", EnvdAccessToken: c.token, Metadata: in.Metadata,
 			CPUCount: 1, MemoryMB: 512, DiskSizeMB: 1024, AllowInternetAccess: &no,
 		}
@@ -131,7 +132,7 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			c.t.Error(err)
 		}
-		list := []*details{}
+		list := []*plane.Sandbox{}
 		for _, s := range c.boxes {
 			matches := true
 			for name := range want {
@@ -234,9 +235,9 @@ func TestRefusals(t *testing.T) {
 		{404, "template 'x' not found", sandbox.NotFound, "template", 1},
 		{400, "invalid template reference", sandbox.NotFound, "template", 1},
 		{400, "timeout too long", sandbox.Invalid, "E2B", 1},
-		{429, "you have reached the maximum number of concurrent sandboxes", sandbox.Exhausted, "stop some", maxTries},
+		{429, "you have reached the maximum number of concurrent sandboxes", sandbox.Exhausted, "stop some", plane.MaxTries},
 		{500, "oops", sandbox.Unavailable, "status.e2b.dev", 1},
-		{503, "no capacity", sandbox.Unavailable, "status.e2b.dev", maxTries},
+		{503, "no capacity", sandbox.Unavailable, "status.e2b.dev", plane.MaxTries},
 		{501, "no", sandbox.Unsupported, "supports this request", 1},
 	} {
 		c.set(status(tt.code, tt.message))
@@ -249,7 +250,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	c.set(nil)
-	d.control.key = "e2b_ff"
+	d.control.Key = "e2b_ff"
 	if err := d.Probe(t.Context()); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(sandbox.HintOf(err), "E2B_API_KEY") {
 		t.Errorf("Probe with a bad key: %v (hint %q)", err, sandbox.HintOf(err))
 	}
@@ -277,13 +278,13 @@ func TestBackOff(t *testing.T) {
 	if _, err := d.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.waits) != 3 || c.waits[0] < firstPause || c.waits[0] > 2*firstPause || c.waits[1] != 7*time.Second || c.waits[2] < 4*firstPause {
+	if len(c.waits) != 3 || c.waits[0] < plane.FirstPause || c.waits[0] > 2*plane.FirstPause || c.waits[1] != 7*time.Second || c.waits[2] < 4*plane.FirstPause {
 		t.Errorf("waited %v", c.waits)
 	}
 	c.set(func(w http.ResponseWriter, r *http.Request) bool {
 		panic(http.ErrAbortHandler)
 	})
-	if _, err := d.List(t.Context()); sandbox.KindOf(err) != sandbox.Unavailable || c.asked("GET") < maxTries {
+	if _, err := d.List(t.Context()); sandbox.KindOf(err) != sandbox.Unavailable || c.asked("GET") < plane.MaxTries {
 		t.Errorf("a server that breaks off: %v after %d tries", err, c.asked("GET"))
 	}
 }
@@ -484,7 +485,7 @@ func TestAppend(t *testing.T) {
 // alone.
 func TestForeign(t *testing.T) {
 	c, d := newCloud(t)
-	c.boxes["foreign"] = &details{SandboxID: "foreign", Metadata: map[string]string{"a": "b"}}
+	c.boxes["foreign"] = &plane.Sandbox{SandboxID: "foreign", Metadata: map[string]string{"a": "b"}}
 	b := mustCreate(t, d)
 	refs, err := d.List(t.Context())
 	if err != nil || !slices.Equal(refs, []string{b.Ref()}) {
@@ -568,11 +569,11 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func TestEndsAsRefused(t *testing.T) {
 	_, d := newCloud(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	d.control.client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+	d.control.HTTP = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
 		cancel()
 		return &http.Response{StatusCode: http.StatusTooManyRequests, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 	})}
-	_, err := d.control.get(ctx, "x")
+	_, err := d.control.Get(ctx, "x")
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, sandbox.Unavailable) && !errors.Is(err, sandbox.Exhausted) {
 		t.Errorf("the error is %v", err)
 	}

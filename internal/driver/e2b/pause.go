@@ -25,7 +25,7 @@ func (b *Box) Pause(ctx context.Context) error {
 	if b.resting() == nil {
 		b.rest() // requests wait from here on instead of failing
 	}
-	err := b.d.control.pause(ctx, b.id)
+	err := b.d.control.Pause(ctx, b.id)
 	if err != nil {
 		b.wake()
 	}
@@ -34,7 +34,7 @@ func (b *Box) Pause(ctx context.Context) error {
 
 // Resume implements [driver.Pauser].
 func (b *Box) Resume(ctx context.Context) error {
-	s, err := b.d.control.connect(ctx, b.id, b.ttl)
+	s, err := b.d.control.Connect(ctx, b.id, b.ttl)
 	if err != nil {
 		return sandbox.Wrap(b.noticed(err), "resume box", b.id)
 	}
@@ -84,7 +84,7 @@ func (b *Box) awake(ctx context.Context) error {
 			return b.errGone()
 		case <-time.After(pollPaused):
 		}
-		s, err := b.d.control.get(ctx, b.id)
+		s, err := b.d.control.Get(ctx, b.id)
 		switch {
 		case driver.IsGone(err):
 			return b.noticed(err)

@@ -1,4 +1,7 @@
-package e2b
+// Package plane is a client of E2B's control plane, which makes, lists and ends sandboxes.
+//
+// The driver e2b uses it. A [Client] lives as long as the driver.
+package plane
 
 import (
 	"bytes"
@@ -20,24 +23,24 @@ import (
 
 // Limits of requests to the control plane, and of retries.
 const (
-	requestTimeout = 30 * time.Second
+	RequestTimeout = 30 * time.Second
 	createTimeout  = 2 * time.Minute
 	maxAnswer      = 8 << 20
-	maxTries       = 5
-	firstPause     = 200 * time.Millisecond
+	MaxTries       = 5
+	FirstPause     = 200 * time.Millisecond
 	maxPause       = 10 * time.Second
 )
 
-// A control is a client of E2B's control plane.
-type control struct {
-	url, key string
-	client   *http.Client
-	// wait waits between two attempts. Tests replace it.
-	wait func(ctx context.Context, d time.Duration) error
+// A Client is a client of E2B's control plane.
+type Client struct {
+	URL, Key string
+	HTTP     *http.Client
+	// Wait waits between two attempts.
+	Wait func(ctx context.Context, d time.Duration) error
 }
 
-// details is the control plane's description of a sandbox.
-type details struct {
+// A Sandbox is the control plane's description of a sandbox.
+type Sandbox struct {
 	SandboxID           string            `json:"sandboxID"`
 	TemplateID          string            `json:"templateID"`
 	EnvdVersion         string            `json:"envdVersion"`
@@ -53,24 +56,24 @@ type details struct {
 	StartedAt           time.Time         `json:"startedAt"`
 }
 
-// ref returns the reference of a sandbox. Another Glovebox server may name a sandbox
+// Ref returns the reference of a sandbox. Another Glovebox server may name a sandbox
 // with an underscore at one time, and without one after an update. The reference,
 // which is stored, has to stay the same.
-func (s *details) ref() string { return sandbox.CanonicalID(s.SandboxID) }
+func (s *Sandbox) Ref() string { return sandbox.CanonicalID(s.SandboxID) }
 
-// A refusal is an answer of the control plane with an error status.
-type refusal struct {
-	status  int
-	message string
+// A Refusal is an answer of the control plane with an error status.
+type Refusal struct {
+	Status  int
+	Message string
 }
 
-func (e *refusal) Error() string {
-	return fmt.Sprintf("E2B answers %d %s: %s", e.status, http.StatusText(e.status), e.message)
+func (e *Refusal) Error() string {
+	return fmt.Sprintf("E2B answers %d %s: %s", e.Status, http.StatusText(e.Status), e.Message)
 }
 
 // refused returns an answer as an error, with a hint at the remedy.
 func refused(status int, message string) error {
-	err := error(&refusal{status, message})
+	err := error(&Refusal{status, message})
 	wrap := func(k sandbox.Kind, hint string) error {
 		return sandbox.WithHint(sandbox.Errorf(k, "%w", err), "%s", hint)
 	}
@@ -97,11 +100,11 @@ func refused(status int, message string) error {
 	return wrap(sandbox.Unavailable, "try again later; see E2B's status at https://status.e2b.dev")
 }
 
-// call sends a request, with retries, and decodes the answer to out unless out
+// Call sends a request, with retries, and decodes the answer to out unless out
 // is nil. It retries a request that is not idempotent only if the failed request
 // certainly had no effect. next is the token of the next page of a list.
-func (c *control) call(ctx context.Context, method, path string, in, out any) (next string, err error) {
-	body, err := bodyOf(in)
+func (c *Client) Call(ctx context.Context, method, path string, in, out any) (next string, err error) {
+	body, err := BodyOf(in)
 	if err != nil {
 		return "", err
 	}
@@ -112,21 +115,21 @@ func (c *control) call(ctx context.Context, method, path string, in, out any) (n
 		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = errors.Join(ctx.Err(), err) // ctx ended as the answer came
 		}
-		if err == nil || try == maxTries || ctx.Err() != nil || !again(err, safe) {
+		if err == nil || try == MaxTries || ctx.Err() != nil || !again(err, safe) {
 			return next, err
 		}
 		if pause == 0 {
-			pause = min(firstPause<<(try-1), maxPause)
+			pause = min(FirstPause<<(try-1), maxPause)
 			pause += rand.N(pause) // jitter, to spread retries
 		}
-		if werr := c.wait(ctx, min(pause, maxPause)); werr != nil {
+		if werr := c.Wait(ctx, min(pause, maxPause)); werr != nil {
 			return "", errors.Join(werr, err)
 		}
 	}
 }
 
-// bodyOf returns the body of a request as JSON, or nil for nil.
-func bodyOf(in any) ([]byte, error) {
+// BodyOf returns the body of a request as JSON, or nil for nil.
+func BodyOf(in any) ([]byte, error) {
 	if in == nil {
 		return nil, nil
 	}
@@ -135,36 +138,36 @@ func bodyOf(in any) ([]byte, error) {
 
 // again reports whether a failed request may be retried.
 func again(err error, safe bool) bool {
-	if r, ok := errors.AsType[*refusal](err); ok {
-		if r.status == http.StatusTooManyRequests || r.status == http.StatusServiceUnavailable {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		if r.Status == http.StatusTooManyRequests || r.Status == http.StatusServiceUnavailable {
 			return true // the request was not started
 		}
-		return safe && r.status >= 500 && r.status != http.StatusNotImplemented
+		return safe && r.Status >= 500 && r.Status != http.StatusNotImplemented
 	}
 	return safe
 }
 
 // try sends a request once. pause is the delay that the server asks for.
-func (c *control) try(ctx context.Context, method, path string, body []byte, out any) (next string, pause time.Duration, err error) {
-	limit := requestTimeout
+func (c *Client) try(ctx context.Context, method, path string, body []byte, out any) (next string, pause time.Duration, err error) {
+	limit := RequestTimeout
 	if method == http.MethodPost && !strings.HasSuffix(path, "/timeout") {
 		limit = createTimeout // or pause, or resume
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return "", 0, sandbox.Errorf(sandbox.Invalid, "E2B_API_URL: %w", err)
 	}
-	req.Header.Set("X-API-KEY", c.key)
+	req.Header.Set("X-API-KEY", c.Key)
 	req.Header.Set("User-Agent", "glovebox")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.client.Do(req)
+	resp, err := c.HTTP.Do(req)
 	if err != nil {
 		return "", 0, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "reach E2B: %w", err),
-			"check that this machine reaches %s, or set E2B_API_URL", c.url)
+			"check that this machine reaches %s, or set E2B_API_URL", c.URL)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -175,7 +178,7 @@ func (c *control) try(ctx context.Context, method, path string, body []byte, out
 		if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
 			pause = time.Duration(min(n, 3600)) * time.Second
 		}
-		return "", pause, refused(resp.StatusCode, messageOf(text))
+		return "", pause, refused(resp.StatusCode, MessageOf(text))
 	}
 	if out != nil {
 		if err := json.Unmarshal(text, out); err != nil {
@@ -185,8 +188,8 @@ func (c *control) try(ctx context.Context, method, path string, body []byte, out
 	return resp.Header.Get("X-Next-Token"), 0, nil
 }
 
-// messageOf returns the error message of an answer on one line, shortened.
-func messageOf(text []byte) string {
+// MessageOf returns the error message of an answer on one line, shortened.
+func MessageOf(text []byte) string {
 	var e struct{ Message string }
 	message := string(text)
 	if json.Unmarshal(text, &e) == nil && e.Message != "" {
@@ -196,54 +199,55 @@ func messageOf(text []byte) string {
 	return message[:min(len(message), 500)]
 }
 
-func (c *control) get(ctx context.Context, id string) (*details, error) {
-	var d details
-	_, err := c.call(ctx, http.MethodGet, "/sandboxes/"+url.PathEscape(id), nil, &d)
+// Get returns a sandbox.
+func (c *Client) Get(ctx context.Context, id string) (*Sandbox, error) {
+	var d Sandbox
+	_, err := c.Call(ctx, http.MethodGet, "/sandboxes/"+url.PathEscape(id), nil, &d)
 	return &d, err
 }
 
-// kill ends a sandbox. A missing sandbox is not an error.
-func (c *control) kill(ctx context.Context, id string) error {
-	_, err := c.call(ctx, http.MethodDelete, "/sandboxes/"+url.PathEscape(id), nil, nil)
+// Kill ends a sandbox. A missing sandbox is not an error.
+func (c *Client) Kill(ctx context.Context, id string) error {
+	_, err := c.Call(ctx, http.MethodDelete, "/sandboxes/"+url.PathEscape(id), nil, nil)
 	if driver.IsGone(err) {
 		return nil
 	}
 	return err
 }
 
-// extend sets the timeout of a sandbox to d from now.
-func (c *control) extend(ctx context.Context, id string, d time.Duration) error {
-	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/timeout", map[string]int64{"timeout": int64(d / time.Second)}, nil)
+// Extend sets the timeout of a sandbox to d from now.
+func (c *Client) Extend(ctx context.Context, id string, d time.Duration) error {
+	_, err := c.Call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/timeout", map[string]int64{"timeout": int64(d / time.Second)}, nil)
 	return err
 }
 
-// pause pauses a sandbox. A paused sandbox is not an error.
-func (c *control) pause(ctx context.Context, id string) error {
-	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/pause", nil, nil)
-	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusConflict {
+// Pause pauses a sandbox. A paused sandbox is not an error.
+func (c *Client) Pause(ctx context.Context, id string) error {
+	_, err := c.Call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/pause", nil, nil)
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Status == http.StatusConflict {
 		return nil
 	}
 	return err
 }
 
-// connect resumes a sandbox, with a timeout of at least d from now.
-func (c *control) connect(ctx context.Context, id string, d time.Duration) (*details, error) {
-	var s details
-	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/connect", map[string]int64{"timeout": int64(d / time.Second)}, &s)
+// Connect resumes a sandbox, with a timeout of at least d from now.
+func (c *Client) Connect(ctx context.Context, id string, d time.Duration) (*Sandbox, error) {
+	var s Sandbox
+	_, err := c.Call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/connect", map[string]int64{"timeout": int64(d / time.Second)}, &s)
 	return &s, err
 }
 
-// list returns the sandboxes with these metadata.
-func (c *control) list(ctx context.Context, metadata map[string]string) ([]details, error) {
+// List returns the sandboxes with these metadata.
+func (c *Client) List(ctx context.Context, metadata map[string]string) ([]Sandbox, error) {
 	pairs := url.Values{}
 	for name, value := range metadata {
 		pairs.Set(url.PathEscape(name), url.PathEscape(value))
 	}
 	q := url.Values{"metadata": {pairs.Encode()}, "state": {"running,paused"}, "limit": {"100"}}
-	var all []details
+	var all []Sandbox
 	for {
-		var some []details
-		next, err := c.call(ctx, http.MethodGet, "/v2/sandboxes?"+q.Encode(), nil, &some)
+		var some []Sandbox
+		next, err := c.Call(ctx, http.MethodGet, "/v2/sandboxes?"+q.Encode(), nil, &some)
 		if err != nil {
 			return nil, err
 		}
