@@ -15,7 +15,8 @@ go test -c -o "$dir/gvisor.test" ./internal/driver/gvisor
 beside() {
 	local status=0
 	(cd internal/driver/gvisor && "$dir/gvisor.test" -test.timeout 30m -test.run TestImageDriver) || status=1
-	go test -timeout 25m -run 'Gvisor|E2B(SDKs|Snapshots|Templates|Frameworks|Rules)$' ./internal/cli || status=1
+	go test -timeout 25m -run 'Gvisor|E2B(SDKs|Snapshots|Templates|Frameworks|Rules|Driver|DriverSnapshots)$' ./internal/cli || status=1
+	go test -timeout 10m -run TestSnapshots ./internal/driver/e2b || status=1
 	return $status
 }
 beside >"$dir/beside.log" 2>&1 &

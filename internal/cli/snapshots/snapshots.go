@@ -38,7 +38,8 @@ glovebox rollback returns to it, as often as you want. Snapshots are removed aft
 days.
 
 A snapshot of the disk has only the files, and no sandbox is rolled back to it: its use
-is to make other sandboxes. The drivers docker and podman keep only such snapshots.`,
+is to make other sandboxes. The drivers docker and podman keep only such snapshots. The
+driver e2b keeps snapshots with memory, and rolls no sandbox back.`,
 	}
 	cmd.AddCommand(k.create(), k.list(), k.remove())
 	return cmd
@@ -89,7 +90,7 @@ connections end.`,
 				if a.Snapshot.Disk {
 					what = ", files without memory"
 				}
-				k.Say("%s of %s%s", sandbox.FormatBytes(a.Snapshot.Bytes), a.Snapshot.Sandbox, what)
+				k.Say("%s of %s%s", a.Snapshot.Size(), a.Snapshot.Sandbox, what)
 			})
 		},
 	}
@@ -126,7 +127,7 @@ func (k Commands) list() *cobra.Command {
 				fmt.Fprintln(w, "SNAPSHOT\tNAME\tOWNER\tSANDBOX\tPARENT\tSIZE\tSTATE\tHAS\tCREATED")
 				for _, s := range list {
 					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, dash(s.Name), s.Principal, s.Sandbox, dash(s.Parent),
-						sandbox.FormatBytes(s.Bytes), s.State, has(s.Disk), s.Created.Local().Format(time.DateTime))
+						s.Size(), s.State, has(s.Disk), s.Created.Local().Format(time.DateTime))
 				}
 				return w.Flush()
 			})

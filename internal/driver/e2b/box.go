@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +26,9 @@ type Box struct {
 	d    *Driver
 	id   string
 	spec sandbox.Limits // the requested limits
-	ttl  time.Duration
+	// image is the requested image, or "" if an earlier version made the box.
+	image string
+	ttl   time.Duration
 	// ctx ends when the driver closes or the box is destroyed. It ends the
 	// streams.
 	ctx      context.Context
@@ -106,6 +110,16 @@ func (b *Box) hangUp() {
 	b.d.mu.Lock()
 	delete(b.d.boxes, b)
 	b.d.mu.Unlock()
+}
+
+// cut ends the streams to the box, which goes on.
+func (b *Box) cut() {
+	b.mu.Lock()
+	conns := slices.Collect(maps.Keys(b.conns))
+	b.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
 }
 
 func (b *Box) errGone() error {
@@ -239,19 +253,34 @@ func (b *Box) send(req *http.Request, port int) (*http.Response, error) {
 	return b.d.traffic.Transport.RoundTrip(out)
 }
 
-// prepare sets up a new sandbox: its working directory and its host name.
-func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
+// setUp makes the working directory of a sandbox and sets its host name.
+const setUp = `mkdir -p "$1" && chown user: "$1" && chmod 755 "$1" && { hostname "$2" 2>/dev/null; :; }`
+
+// setUpClone sets the host name of a sandbox of a snapshot, and begins another generation
+// in [guestapi.GenerationFile].
+const setUpClone = `hostname "$1" 2>/dev/null
+umask 022
+n=$(head -n 1 "$2" 2>/dev/null)
+case $n in '' | 0* | *[!0-9]* | ??????????*) n=0 ;; esac
+mkdir -p "${2%/*}" && { echo $((n + 1)) && head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n' && echo; } >"$2.new" && mv -f "$2.new" "$2"`
+
+// prepare sets up a new sandbox. A clone is of a snapshot.
+func (b *Box) prepare(ctx context.Context, spec *driver.Spec, clone bool) error {
 	if err := b.health(ctx); err != nil {
 		return err
 	}
 	if b.d.opts.Bare {
 		return nil
 	}
+	args, what := []string{"-c", setUp, "sh", sandbox.WorkDir, spec.Hostname}, "make "+sandbox.WorkDir+" for the user \"user\""
+	if clone {
+		args, what = []string{"-c", setUpClone, "sh", spec.Hostname, guestapi.GenerationFile}, "write "+guestapi.GenerationFile
+	}
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
 	no := false
 	p, err := client.Start(ctx, &guestapi.StartRequest{Process: guestapi.ProcessConfig{
-		Cmd: "/bin/sh", Args: []string{"-c", `mkdir -p "$1" && chown user: "$1" && chmod 755 "$1" && { hostname "$2" 2>/dev/null; :; }`, "sh", sandbox.WorkDir, spec.Hostname},
+		Cmd: "/bin/sh", Args: args,
 	}, Stdin: &no}, guestapi.StartOptions{User: sandbox.Root, Timeout: plane.RequestTimeout})
 	if err != nil {
 		return sandbox.Wrap(err, "prepare box", "")
@@ -270,7 +299,7 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 			return nil
 		}
 		if ev.End != nil {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: make %s for the user \"user\": %s: %s", sandbox.WorkDir, ev.End.Text, plane.MessageOf(said)),
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: %s: %s: %s", what, ev.End.Text, plane.MessageOf(said)),
 				"use a template that has the user \"user\", such as E2B's own")
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver/e2b/plane"
+	"github.com/glovebox-dev/glovebox/internal/driver/e2b/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -179,6 +180,36 @@ func (c *contexts) forget() error {
 		return err
 	}
 	return nil
+}
+
+// kept returns the contexts, for boxes that are made of a snapshot.
+func (c *contexts) kept() ([]snapshots.Context, error) {
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []snapshots.Context
+	for _, x := range c.all {
+		all = append(all, snapshots.Context{Name: x.Name, ID: x.ID, Language: x.Language, Cwd: x.Cwd})
+	}
+	return all, nil
+}
+
+// inherit gives a new box the contexts that its snapshot has.
+func (c *contexts) inherit(all []snapshots.Context) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if err := c.load(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range all {
+		c.all[x.Name] = &liveContext{Name: x.Name, ID: x.ID, Language: x.Language, Cwd: x.Cwd, turn: make(chan struct{}, 1)}
+	}
+	return c.save()
 }
 
 func (c *contexts) list(w http.ResponseWriter) {

@@ -33,6 +33,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/e2b/plane"
+	"github.com/glovebox-dev/glovebox/internal/driver/e2b/snapshots"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -59,6 +60,7 @@ const (
 	labelID     = "glovebox-sandbox" // ID of the sandbox
 	labelOwner  = "glovebox-owner"   // process that holds it, if it is attached
 	labelLimits = "glovebox-limits"  // requested limits, for receipts
+	labelImage  = "glovebox-image"   // requested image, for snapshots
 )
 
 // Timeouts of sandboxes. An attached sandbox ends soon after its process. A
@@ -77,13 +79,14 @@ const minAgent = "v0.5.7"
 
 // A Driver makes boxes at E2B.
 type Driver struct {
-	opts    Options
-	control *plane.Client
-	traffic *http.Client
-	state   string // name of the state directory
-	owner   *owner
-	log     *slog.Logger
-	server  *proxyServer
+	opts      Options
+	control   *plane.Client
+	traffic   *http.Client
+	state     string // name of the state directory
+	owner     *owner
+	snapshots *snapshots.Keeper
+	log       *slog.Logger
+	server    *proxyServer
 
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -129,6 +132,7 @@ func New(o Options) (*Driver, error) {
 		traffic: newClient(),
 		boxes:   map[*Box]struct{}{},
 	}
+	d.snapshots = snapshots.New(d.control, filepath.Join(dir, "snapshots"), state, o.Log)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.server = newProxyServer()
 	return d, nil
@@ -166,7 +170,7 @@ func stateName(file string) (string, error) {
 
 // Info implements [driver.Driver].
 func (d *Driver) Info() driver.Info {
-	return driver.Info{Name: "e2b", Isolates: true, Boundary: sandbox.BoundaryMachine, Features: driver.Features{Detach: true, Metered: true, Pause: true, ColdPause: true, WorkspaceCopied: true, Host: true, Remote: true}}
+	return driver.Info{Name: "e2b", Isolates: true, Boundary: sandbox.BoundaryMachine, Features: driver.Features{Detach: true, Metered: true, Pause: true, ColdPause: true, Snapshot: true, WorkspaceCopied: true, Host: true, Remote: true}}
 }
 
 // Probe implements [driver.Driver].
@@ -211,7 +215,16 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	if err := d.check(spec); err != nil {
 		return nil, sandbox.Wrap(err, op, spec.ID)
 	}
-	b, err := d.create(ctx, spec)
+	b, err := d.make(ctx, spec, nil)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, spec.ID)
+	}
+	return b, nil
+}
+
+// make makes a box, of a snapshot if rec is not nil. After an error there is no box.
+func (d *Driver) make(ctx context.Context, spec *driver.Spec, rec *snapshots.Record) (*Box, error) {
+	b, err := d.create(ctx, spec, rec)
 	if err == nil {
 		return b, nil
 	}
@@ -225,16 +238,20 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	if r, ok := errors.AsType[*plane.Refusal](err); ok && r.Status < 500 {
 		lerr = nil // the request had no effect
 	}
-	return nil, sandbox.Wrap(errors.Join(err, lerr), op, spec.ID)
+	if b != nil {
+		b.cancel()
+		lerr = errors.Join(lerr, b.contexts.forget())
+	}
+	return nil, errors.Join(err, lerr)
 }
 
-func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
+func (d *Driver) create(ctx context.Context, spec *driver.Spec, rec *snapshots.Record) (*Box, error) {
 	ttl := attachedTTL
 	limits, err := json.Marshal(spec.Limits)
 	if err != nil {
 		return nil, err
 	}
-	labels := map[string]string{labelState: d.state, labelID: spec.ID, labelLimits: string(limits)}
+	labels := map[string]string{labelState: d.state, labelID: spec.ID, labelLimits: string(limits), labelImage: spec.Image}
 	if spec.Detached {
 		ttl = min(detachedTTL, spec.Limits.Lifetime)
 	} else {
@@ -244,12 +261,18 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
 	if template == sandbox.ImageHost {
 		template = defaultTemplate
 	}
+	if rec != nil {
+		template = rec.Template
+	}
 	var made plane.Sandbox
 	_, err = d.control.Call(ctx, http.MethodPost, "/v2/sandboxes", map[string]any{
 		"templateID": template, "timeout": int64(max(ttl, time.Second) / time.Second), "metadata": labels, "allow_internet_access": false,
 		// Without it, any client that knows the sandbox's name has full access.
 		"secure": true,
 	}, &made)
+	if r, ok := errors.AsType[*plane.Refusal](err); ok && rec != nil && (r.Status == http.StatusNotFound || errors.Is(err, sandbox.NotFound)) {
+		err = snapshots.ErrNone(rec.Template)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -261,13 +284,16 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
 			"build the template again")
 	}
 	b := d.newBox(&made, ttl)
-	b.spec = spec.Limits
+	b.spec, b.image = spec.Limits, spec.Image
 	receipt, err := b.Receipt(ctx)
 	if err == nil {
 		err = allowed(receipt, spec)
 	}
+	if err == nil && rec != nil {
+		err = b.contexts.inherit(rec.Contexts)
+	}
 	if err == nil {
-		err = b.prepare(ctx, spec)
+		err = b.prepare(ctx, spec, rec != nil)
 	}
 	if err == nil && !d.keep(b) {
 		err = sandbox.Errorf(sandbox.Unavailable, "the driver is closed")
@@ -324,6 +350,7 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 		ttl = attachedTTL
 	}
 	b := d.newBox(s, ttl)
+	b.image = s.Metadata[labelImage]
 	// If the label is not valid, the limits count as not requested.
 	_ = json.Unmarshal([]byte(s.Metadata[labelLimits]), &b.spec)
 	if !d.keep(b) {

@@ -207,6 +207,16 @@ func (d unisolated) Info() driver.Info {
 	return i
 }
 
+// withoutSnapshots is a driver whose server takes no snapshots. Its boxes ask for them,
+// and are refused.
+type withoutSnapshots struct{ unisolated }
+
+func (d withoutSnapshots) Info() driver.Info {
+	i := d.unisolated.Info()
+	i.Features.Snapshot = false
+	return i
+}
+
 var harness = drivertest.Harness{
 	Name: "e2b",
 	Open: func(dir string) (driver.Driver, error) {
@@ -214,7 +224,7 @@ var harness = drivertest.Harness{
 		if err != nil {
 			return nil, err
 		}
-		return unisolated{d}, nil
+		return withoutSnapshots{unisolated{d}}, nil
 	},
 	Spec:       spec,
 	Goroutines: []string{"net/http.(*persistConn)"},

@@ -32,6 +32,7 @@ type cloud struct {
 	mu    sync.Mutex
 	boxes map[string]*plane.Sandbox
 	files map[string]string
+	snaps keptSnapshots
 	token string
 	calls []string
 	// fault, if it is not nil, may answer a request instead; it returns true
@@ -107,6 +108,9 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"code":401,"message":"Invalid API key"}`, http.StatusUnauthorized)
 		return
 	}
+	if c.snaps.serve(c, w, r) {
+		return
+	}
 	id := strings.Split(strings.TrimPrefix(r.URL.Path, "/sandboxes/"), "/")[0]
 	answer := func(v any) {
 		if err := json.NewEncoder(w).Encode(v); err != nil {
@@ -115,9 +119,16 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Method == http.MethodPost && r.URL.Path == "/v2/sandboxes":
-		var in struct{ Metadata map[string]string }
+		var in struct {
+			TemplateID string
+			Metadata   map[string]string
+		}
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 			c.t.Error(err)
+		}
+		if strings.Contains(in.TemplateID, "/") && !c.snaps.has(in.TemplateID) {
+			http.Error(w, `{"code":404,"message":"template not found"}`, http.StatusNotFound)
+			return
 		}
 		no := false
 		s := &plane.Sandbox{

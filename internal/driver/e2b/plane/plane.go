@@ -1,6 +1,7 @@
-// Package plane is a client of E2B's control plane, which makes, lists and ends sandboxes.
+// Package plane is a client of E2B's control plane, which makes, lists and ends sandboxes
+// and snapshots.
 //
-// The driver e2b uses it. A [Client] lives as long as the driver.
+// The driver e2b and its snapshots use it. A [Client] lives as long as the driver.
 package plane
 
 import (
@@ -13,6 +14,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -108,7 +110,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) (ne
 	if err != nil {
 		return "", err
 	}
-	safe := method != http.MethodPost || !strings.HasSuffix(path, "/sandboxes")
+	safe := method != http.MethodPost || !strings.HasSuffix(path, "/sandboxes") && !strings.HasSuffix(path, "/snapshots")
 	for try := 1; ; try++ {
 		var pause time.Duration
 		next, pause, err = c.try(ctx, method, path, body, out)
@@ -151,7 +153,7 @@ func again(err error, safe bool) bool {
 func (c *Client) try(ctx context.Context, method, path string, body []byte, out any) (next string, pause time.Duration, err error) {
 	limit := RequestTimeout
 	if method == http.MethodPost && !strings.HasSuffix(path, "/timeout") {
-		limit = createTimeout // or pause, or resume
+		limit = createTimeout // or pause, resume or snapshot
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -257,4 +259,53 @@ func (c *Client) List(ctx context.Context, metadata map[string]string) ([]Sandbo
 		}
 		q.Set("nextToken", next)
 	}
+}
+
+// validTemplate matches E2B's and Glovebox's identifiers of snapshots: team/name:tag.
+var validTemplate = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.:/-]{0,299}$`)
+
+// Snapshot takes a snapshot of a sandbox, and returns its identifier.
+func (c *Client) Snapshot(ctx context.Context, id, name string) (string, error) {
+	var made struct{ SnapshotID string }
+	_, err := c.Call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/snapshots", map[string]string{"name": name}, &made)
+	if err == nil && !validTemplate.MatchString(made.SnapshotID) {
+		err = sandbox.Errorf(sandbox.Unavailable, "E2B returned the invalid snapshot ID %.80q", made.SnapshotID)
+	}
+	return made.SnapshotID, err
+}
+
+// Snapshots returns the identifiers of the team's snapshots whose names are the prefix and
+// an identifier of ours, by the latter.
+func (c *Client) Snapshots(ctx context.Context, prefix string) (map[string][]string, error) {
+	all := map[string][]string{}
+	q := url.Values{"limit": {"100"}}
+	for {
+		var some []struct {
+			SnapshotID string
+			Names      []string
+		}
+		next, err := c.Call(ctx, http.MethodGet, "/snapshots?"+q.Encode(), nil, &some)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range some {
+			for _, name := range append(s.Names, s.SnapshotID) {
+				name, _, _ = strings.Cut(name[strings.LastIndex(name, "/")+1:], ":") // without team and tag
+				if id, ok := strings.CutPrefix(name, prefix); ok && sandbox.ValidID(id) && validTemplate.MatchString(s.SnapshotID) {
+					all[id] = append(all[id], s.SnapshotID)
+					break
+				}
+			}
+		}
+		if next == "" || len(some) == 0 {
+			return all, nil
+		}
+		q.Set("nextToken", next)
+	}
+}
+
+// DeleteSnapshot deletes a snapshot by its identifier or name.
+func (c *Client) DeleteSnapshot(ctx context.Context, name string) error {
+	_, err := c.Call(ctx, http.MethodDelete, "/templates/"+url.PathEscape(name), nil, nil)
+	return err
 }
