@@ -565,8 +565,15 @@ func TestAppendEndless(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "more than 1 MiB") {
 		t.Errorf("%v", err)
 	}
-	if left, err := filepath.Glob(filepath.Join(d.opts.StateDir, "append-*")); err != nil || len(left) > 0 {
-		t.Errorf("left: %q, %v", left, err)
+	// The file is removed after the answer was sent.
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left, err := filepath.Glob(filepath.Join(d.opts.StateDir, "append-*"))
+		if err == nil && len(left) == 0 {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("left: %q, %v", left, err)
+		}
 	}
 }
 
