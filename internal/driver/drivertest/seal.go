@@ -141,6 +141,7 @@ func sealFiles(t *testing.T, st *site, b *Box) {
 }
 
 func sealNetwork(t *testing.T, s *suite, b *Box) {
+	enforced(t, b.Spec, sandbox.ControlNetwork)
 	devices := b.MustSh(t, "tail -n +3 /proc/net/dev | cut -d: -f1")
 	for _, name := range strings.Fields(devices) {
 		if name != "lo" {
