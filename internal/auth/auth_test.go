@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -223,6 +224,12 @@ func (s *memStore) ListTokens(context.Context) ([]sandbox.Token, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]sandbox.Token(nil), s.tokens...), nil
+}
+
+func (s *memStore) TokensNamed(_ context.Context, idOrName string) ([]sandbox.Token, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.tokens), func(t sandbox.Token) bool { return t.ID != idOrName && t.Name != idOrName }), nil
 }
 
 func (s *memStore) TouchToken(context.Context, string) error {

@@ -163,7 +163,7 @@ func (a *Auth) Rotate(ctx context.Context, idOrName string, r Rotation) (string,
 // inForce returns the token in force with that name, or an error wrapping
 // [sandbox.NotFound].
 func (a *Auth) inForce(ctx context.Context, name string) (sandbox.Token, error) {
-	list, err := a.List(ctx)
+	list, err := a.named(ctx, name)
 	if err != nil {
 		return sandbox.Token{}, err
 	}
@@ -173,4 +173,13 @@ func (a *Auth) inForce(ctx context.Context, name string) (sandbox.Token, error) 
 		}
 	}
 	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "there is no valid token named %q", name)
+}
+
+// named returns the tokens with that ID or name, oldest first.
+func (a *Auth) named(ctx context.Context, idOrName string) ([]sandbox.Token, error) {
+	if a.tokens == nil {
+		return nil, nil
+	}
+	list, err := a.tokens.TokensNamed(ctx, idOrName)
+	return list, sandbox.Wrap(err, "find token", "")
 }

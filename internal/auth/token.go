@@ -40,6 +40,9 @@ type TokenStore interface {
 	FindToken(ctx context.Context, hash [sha256.Size]byte) (sandbox.Token, error)
 	// ListTokens returns all tokens, including revoked ones, oldest first.
 	ListTokens(ctx context.Context) ([]sandbox.Token, error)
+	// TokensNamed returns the tokens with that ID or name, including revoked ones,
+	// oldest first.
+	TokensNamed(ctx context.Context, idOrName string) ([]sandbox.Token, error)
 	// TouchToken records the current time as the token's last use.
 	TouchToken(ctx context.Context, id string) error
 	// RevokeToken revokes a token. If there is none, the error wraps
@@ -282,17 +285,15 @@ func (a *Auth) Revoke(ctx context.Context, idOrName string) (sandbox.Token, erro
 
 // find returns the token that Revoke describes.
 func (a *Auth) find(ctx context.Context, idOrName string) (sandbox.Token, error) {
-	list, err := a.List(ctx)
+	list, err := a.named(ctx, idOrName)
 	if err != nil {
 		return sandbox.Token{}, err
 	}
 	found := -1
 	for i, t := range list {
-		if t.ID == idOrName || t.Name == idOrName {
-			found = i
-			if t.ID == idOrName || t.InForce(a.now()) {
-				break
-			}
+		found = i
+		if t.ID == idOrName || t.InForce(a.now()) {
+			break
 		}
 	}
 	if found < 0 {

@@ -178,12 +178,10 @@ func TestAccountSums(t *testing.T) {
 	}
 }
 
-// TestAccountsReadTheirRows: what a check of limits reads does not grow with the other
-// accounts. SQLite's plan names the columns that bound a search.
-func TestAccountsReadTheirRows(t *testing.T) {
-	ctx := t.Context()
-	s := mustOpen(t, t.TempDir())
-	rows, err := s.read.QueryContext(ctx, "EXPLAIN QUERY PLAN "+limitsOfSQL, "alice")
+// searchesOf returns SQLite's plan of a query. It names the columns that bound a search.
+func searchesOf(t *testing.T, s *Store, query string, args ...any) []string {
+	t.Helper()
+	rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,6 +200,14 @@ func TestAccountsReadTheirRows(t *testing.T) {
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
+	return searches
+}
+
+// TestAccountsReadTheirRows: what a check of limits reads does not grow with the other
+// accounts.
+func TestAccountsReadTheirRows(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	searches := searchesOf(t, s, limitsOfSQL, "alice")
 	for _, of := range searches {
 		if !strings.Contains(of, "account=?") && !strings.Contains(of, "(principal=?") {
 			t.Errorf("reads more than the rows of an account: %s", of)

@@ -71,6 +71,20 @@ func (s *Store) ListTokens(ctx context.Context) ([]Token, error) {
 	return list, sandbox.Wrap(err, "list tokens", "")
 }
 
+const tokensNamedSQL = selectTokenSQL + ` WHERE id = ?1 OR name = ?1 ORDER BY created_at, id`
+
+// TokensNamed returns the tokens with that identifier or name, including revoked ones,
+// oldest first.
+func (s *Store) TokensNamed(ctx context.Context, idOrName string) ([]Token, error) {
+	var list []Token
+	err := collect(ctx, s.read, tokensNamedSQL, []any{idOrName}, func(scan scanFunc) error {
+		t, err := scanToken(scan)
+		list = append(list, t)
+		return err
+	})
+	return list, sandbox.Wrap(err, "find tokens", "")
+}
+
 // RevokeToken makes a token invalid for good. A second call keeps the time of
 // the first. The error is of kind NotFound if there is no such token.
 func (s *Store) RevokeToken(ctx context.Context, id string) error {

@@ -2,11 +2,36 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// TestTokensNamed finds tokens by identifier and by name, also those of a store of the
+// version before. The search does not grow with the other tokens.
+func TestTokensNamed(t *testing.T) {
+	dir := t.TempDir()
+	makeBefore(t, dir, "0022_token_names", `INSERT INTO tokens (id, name, principal, hash, scopes, created_at)
+		VALUES ('tok_a', 'ci', 'token:ci', x'01', 'run', 1), ('tok_b', 'ci', 'token:ci', x'02', 'run', 2), ('tok_c', 'other', 'token:other', x'03', 'run', 3)`)
+	s := mustOpen(t, dir)
+	for name, want := range map[string][]string{"ci": {"tok_a", "tok_b"}, "tok_c": {"tok_c"}, "none": nil} {
+		list, err := s.TokensNamed(t.Context(), name)
+		var got []string
+		for _, tok := range list {
+			got = append(got, tok.ID)
+		}
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Errorf("%s: %v, -want +got\n%s", name, err, d)
+		}
+	}
+	for _, of := range searchesOf(t, s, tokensNamedSQL, "ci") {
+		if strings.Contains(of, "SCAN") {
+			t.Errorf("reads all tokens: %s", of)
+		}
+	}
+}
 
 // TestForgetTokens removes revoked tokens by their age, then by their number.
 func TestForgetTokens(t *testing.T) {
