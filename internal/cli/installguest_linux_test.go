@@ -14,6 +14,7 @@ import (
 // image of Glovebox has this program, and not the guest's.
 func TestInstallGuest(t *testing.T) {
 	dir, scratch := t.TempDir(), t.TempDir()
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "closed"), 0o700) }) // else an ordinary user cannot remove it
 	var said bytes.Buffer
 	p := &program{Streams: Streams{Out: &said, Err: &said, Getenv: func(string) string { return "" }}}
 	if status := run(t.Context(), container.InstallArgs(dir, "755:"+scratch), p); status != 0 {

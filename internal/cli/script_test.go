@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -86,6 +87,34 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "fake", "")
 }
 
+// discardBoxes ends the boxes of the fake driver below a script's directory. They outlive
+// the script's servers.
+func discardBoxes(t *testing.T, root string) {
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a program removed it meanwhile
+		}
+		if err != nil || !entry.IsDir() || filepath.Base(path) != "boxes" || filepath.Base(filepath.Dir(path)) != "fake" {
+			return err
+		}
+		d, err := fake.New(fake.Options{Dir: filepath.Dir(path)})
+		if err != nil {
+			return err
+		}
+		refs, err := d.List(context.Background())
+		for _, ref := range refs {
+			err = errors.Join(err, d.Discard(context.Background(), ref))
+		}
+		if err = errors.Join(err, d.Close()); err != nil {
+			return err
+		}
+		return fs.SkipDir
+	})
+	if err != nil {
+		t.Errorf("end the boxes of a script: %v", err)
+	}
+}
+
 // runScripts runs testdata/*.txtar with the driver of that name. binary, if not
 // empty, is the program to test; else it is this test binary.
 func runScripts(t *testing.T, driverName, binary string, files ...string) {
@@ -128,6 +157,7 @@ func runScripts(t *testing.T, driverName, binary string, files ...string) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("REPO", repo)
 			env.Setenv("NO_COLOR", "1")
+			env.Defer(func() { discardBoxes(t, env.WorkDir) })
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
