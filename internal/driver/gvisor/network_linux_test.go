@@ -1,6 +1,7 @@
 package gvisor_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -150,6 +152,23 @@ func TestNetworkFlood(t *testing.T) {
 		if procs := strings.Fields(read(t, filepath.Join(group, "cgroup.procs"))); !slices.Contains(procs, strconv.Itoa(pid)) {
 			t.Errorf("it is not in %s", group)
 		}
+	}
+}
+
+// TestNetworkStalls has a box send more datagrams than fit on the way to its network, whose
+// process is stopped. gVisor's blocking send takes a full link for a partial write, and
+// would send empty datagrams for ever.
+func TestNetworkStalls(t *testing.T) {
+	box, pid := networkBox(t)
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(2*time.Second, func() { _ = unix.Kill(pid, unix.SIGCONT) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := box.Run(ctx, drivertest.Python(harness.Python, floodProgram))
+	if err != nil || r.Stdout != "sent\n" {
+		t.Fatalf("%v, %v", r, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/network"
@@ -46,6 +47,9 @@ func Link(link *os.File) *boot.CreateLinksAndRoutesArgs {
 			LinkAddress:       network.GuestMAC,
 			Neighbors:         []boot.Neighbor{neighbour(gateway4), neighbour(gateway6)},
 			NumChannels:       1,
+			// Without a queue, gVisor's blocking send of a datagram to a full link never ends:
+			// it has taken the payload, and sends empty datagrams instead.
+			QDisc: config.QDiscFIFO,
 		}},
 		Defaultv4Gateway: elsewhere(gateway4),
 		Defaultv6Gateway: elsewhere(gateway6),
