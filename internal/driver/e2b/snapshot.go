@@ -28,10 +28,12 @@ func (b *Box) Snapshot(ctx context.Context, id string) (driver.Snapshot, error) 
 	if err != nil {
 		return driver.Snapshot{}, sandbox.Wrap(sandbox.Errorf(sandbox.Unavailable, "read names of contexts: %w", err), op, b.id)
 	}
+	// E2B stops the sandbox meanwhile. The streams end before, so that callers have noticed
+	// when they use the box again.
+	b.cut()
 	if err := b.d.snapshots.Take(ctx, b.id, id, snapshots.Record{Image: b.image, Limits: b.spec, Contexts: names}); err != nil {
 		return driver.Snapshot{}, sandbox.Wrap(b.noticed(err), op, b.id)
 	}
-	b.cut()
 	return driver.Snapshot{}, nil // E2B reports no bytes and no times
 }
 
