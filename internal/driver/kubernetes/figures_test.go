@@ -28,6 +28,7 @@ func TestFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeLater(t, d)
 	took := make(map[string][]time.Duration)
 	measure := func(name string, f func()) {
 		began := time.Now()

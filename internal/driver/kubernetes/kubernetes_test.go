@@ -57,6 +57,15 @@ func need(t testing.TB) {
 	t.Skipf("%s is not set: run this by test/kubernetes.sh", configEnv)
 }
 
+// closeLater closes a driver at the end of a test, after its boxes were destroyed.
+func closeLater(t testing.TB, d driver.Driver) {
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
 func TestGVisor(t *testing.T) {
 	need(t)
 	drivertest.Run(t, gvisorHarness)

@@ -37,6 +37,7 @@ func TestOutages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		closeLater(t, d)
 		spec := h.Spec()
 		spec.Detached = true // as a server's boxes are
 		b := drivertest.Launch(t, d, spec)

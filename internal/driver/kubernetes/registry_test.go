@@ -19,8 +19,8 @@ import (
 // registriesEnv names containerd's directory with the mirrors of registries.
 const registriesEnv = "GLOVEBOX_TEST_REGISTRIES"
 
-// TestRegistry runs images that the node pulls from a registry: one that needs
-// credentials, and one under the name of a registry whose mirror it is.
+// TestRegistry runs images that the node pulls from a registry: with credentials, and
+// under the name of another registry, whose mirror it is.
 func TestRegistry(t *testing.T) {
 	need(t)
 	const user, password = "puller", "for the test"
@@ -44,6 +44,7 @@ func TestRegistry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		closeLater(t, d)
 		return d
 	}
 	specOf := func(image string) *driver.Spec {

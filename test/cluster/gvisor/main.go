@@ -1,5 +1,5 @@
-// Gvisor is runsc and its containerd shim in one file: it acts as the one whose
-// name it is called by. It differs from gVisor's own shim in one point: a shim
+// Command gvisor is runsc and its containerd shim in one file: it acts as the program by
+// whose name it is called. It differs from gVisor's own shim in one point: a shim
 // whose OOM score cannot be lowered starts nevertheless. Lowering it takes
 // CAP_SYS_RESOURCE, which machines for tests often lack.
 package main

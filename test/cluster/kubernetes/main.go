@@ -1,5 +1,5 @@
-// Kubernetes is the programs of a whole cluster in one file: it acts as the one
-// whose name it is called by. test/kubernetes.sh builds it and makes the links.
+// Command kubernetes is all programs of a cluster in one file: it acts as the program by
+// whose name it is called. test/kubernetes.sh builds it and makes the links.
 package main
 
 import (
