@@ -44,6 +44,7 @@ func (s *System) state(ctx context.Context) metrics.State {
 		st.Pool = &metrics.Pool{
 			Ready: p.Ready, Done: p.Done, Target: p.Target, Max: p.Max,
 			Hits: p.Hits, Misses: p.Misses, Unpooled: p.Unpooled, Failures: p.Failures,
+			Started: p.Started, Restored: p.Restored, Prototypes: p.Prototypes, PrototypeBytes: p.PrototypeBytes,
 		}
 	}
 	return st

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/pool"
 	"github.com/glovebox-dev/glovebox/internal/pool/prepare"
 )
@@ -18,8 +19,15 @@ func (s *System) openPool(ctx context.Context) error {
 		return err
 	}
 	interpreters := prepare.Interpreters{Runners: runners, Driver: s.driver}
+	var snapshots driver.SnapshotKeeper // nil: no prototypes
+	if c.Pool.Prototypes && s.driver.Info().Features.Snapshot {
+		if snapshots, err = driver.Snapshots(s.driver); err != nil {
+			return err
+		}
+	}
 	s.warmer, err = newWarmer(ctx, s.store, pool.Options{
-		Driver: s.driver, Shard: c.Server.ShardID(), Ready: interpreters.Start, Further: interpreters.Import, Room: pool.HasRoom,
+		Snapshots: snapshots,
+		Driver:    s.driver, Shard: c.Server.ShardID(), Ready: interpreters.Start, Further: interpreters.Import, Room: pool.HasRoom,
 		Busy: func() bool { return s.Engine.Stats().Runs >= runtime.NumCPU() },
 		Max:  c.Pool.Size, Log: s.log, Metrics: s.metrics,
 	})

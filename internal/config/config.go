@@ -71,6 +71,9 @@ type Pool struct {
 	// Size is the maximum number of sandboxes that are ready; 0 disables the
 	// pool.
 	Size int `yaml:"size"`
+	// Prototypes lets the pool make sandboxes from a snapshot of one whose imports
+	// are done, if the driver can and the imports took long.
+	Prototypes bool `yaml:"prototypes"`
 }
 
 // Update configures the search for new releases.
@@ -343,7 +346,7 @@ func Default(getenv func(string) string) Config {
 			HibernateSpace: 20 << 30,
 		},
 		Network: defaultNetwork(),
-		Pool:    Pool{Size: 4},
+		Pool:    Pool{Size: 4, Prototypes: true},
 		Update:  Update{Notice: true},
 		Run: Run{
 			Timeout: Duration(30 * time.Second),

@@ -156,6 +156,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_NETWORK_TOTAL", text(&c.Network.Total)},
 		{"GLOVEBOX_WORKSPACE_TTL", text(&c.Workspace.TTL)},
 		{"GLOVEBOX_POOL_SIZE", integer(&c.Pool.Size)},
+		{"GLOVEBOX_POOL_PROTOTYPES", boolean(&c.Pool.Prototypes)},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
 		{EnvProfile, str(&c.MCP.Profile)},
 		{"GLOVEBOX_DOCKER_HOST", str(&c.Docker.Host)},

@@ -316,6 +316,16 @@ func TestSnapshotSweep(t *testing.T) {
 		}
 		delete(kept.of, sandbox.DriverSnapshot(gone.ID))
 		kept.of[sandbox.NewID()] = "a state without a record"
+		// The pool of another server, which lives, has a prototype.
+		other, err := e.store.RegisterOwner(ctx, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prototype := sandbox.NewID()
+		if err := other.AddWarm(ctx, prototype); err != nil {
+			t.Fatal(err)
+		}
+		kept.of[prototype] = "a prototype"
 		dead := store.Snapshot{Principal: alice, Owner: "dead", Driver: e.name}
 		dead.ID, dead.State, dead.Created = sandbox.NewSnapshotID(), sandbox.SnapshotMaking, e.now()
 		if err := e.store.AddSnapshot(ctx, &dead, 100, 1<<30); err != nil {
@@ -341,8 +351,11 @@ func TestSnapshotSweep(t *testing.T) {
 		if err != nil || len(list) != 2 || list[0].State != sandbox.SnapshotLost || list[1].ID != good.ID {
 			t.Errorf("after a sweep %+v, %v", list, err)
 		}
-		if want := []string{sandbox.DriverSnapshot(good.ID)}; !slices.Equal(slices.Collect(maps.Keys(kept.of)), want) {
+		if want := slices.Sorted(slices.Values([]string{sandbox.DriverSnapshot(good.ID), prototype})); !slices.Equal(slices.Sorted(maps.Keys(kept.of)), want) {
 			t.Errorf("the states are %v, want %v", kept.of, want)
+		}
+		if err := other.Release(ctx); err != nil {
+			t.Fatal(err)
 		}
 		if _, err := e.Create(ctx, alice, sandbox.CreateRequest{Snapshot: "gone"}); sandbox.KindOf(err) != sandbox.Unavailable || sandbox.HintOf(err) == "" {
 			t.Errorf("create of a lost one: %v", err)

@@ -46,6 +46,11 @@ type Pool struct {
 	// counts sandboxes of kinds that are never made in advance. Failures counts
 	// sandboxes that could not be made in advance.
 	Hits, Misses, Unpooled, Failures int
+	// Started and Restored count the sandboxes that were made in advance: afresh, and
+	// from a prototype. Prototypes is the number of prototypes, and PrototypeBytes their
+	// size on the disk.
+	Started, Restored, Prototypes int
+	PrototypeBytes                int64
 }
 
 // stateTime bounds the collection of the state.
@@ -85,6 +90,9 @@ var (
 	poolTargetDesc    = desc("pool_target", "Number of sandboxes that the pool aims for, by recent demand.")
 	poolMaxDesc       = desc("pool_max", "Largest number of sandboxes in the pool.")
 	claimsDesc        = desc("pool_claims_total", "Requests for a sandbox: hit, miss (none was ready), unpooled (the pool does not make such sandboxes).", "result")
+	poolMadeDesc      = desc("pool_made_total", "Sandboxes that the pool made: started, or restored from the snapshot of one that was ready.", "how")
+	prototypesDesc    = desc("pool_prototypes", "Snapshots of ready sandboxes, from which the pool makes others.")
+	prototypeSizeDesc = desc("pool_prototypes_bytes", "Bytes of these snapshots.")
 	poolFailuresDesc  = desc("pool_failures_total", "Sandboxes that the pool could not make.")
 )
 
@@ -136,5 +144,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		count(claimsDesc, p.Misses, "miss")
 		count(claimsDesc, p.Unpooled, "unpooled")
 		count(poolFailuresDesc, p.Failures)
+		count(poolMadeDesc, p.Started, "started")
+		count(poolMadeDesc, p.Restored, "restored")
+		gauge(prototypesDesc, p.Prototypes)
+		send(prometheus.GaugeValue, prototypeSizeDesc, p.PrototypeBytes)
 	}
 }

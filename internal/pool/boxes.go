@@ -45,7 +45,7 @@ func (p *Pool) Discard(ctx context.Context, ref string) error {
 	return p.Driver.Discard(ctx, ref)
 }
 
-// Close destroys the warm boxes, and closes the driver.
+// Close destroys the warm boxes and the prototypes, and closes the driver.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -53,6 +53,7 @@ func (p *Pool) Close() error {
 	for _, s := range p.shapes {
 		all = append(all, s.ready...)
 		s.ready = nil
+		p.dropPrototypeLocked(s)
 	}
 	p.mu.Unlock()
 	p.workers.Wait()
@@ -61,6 +62,9 @@ func (p *Pool) Close() error {
 		wg.Go(func() { p.destroy(w) })
 	}
 	wg.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), makeTime)
+	defer cancel()
+	p.removeSpent(ctx)
 	return p.Driver.Close()
 }
 

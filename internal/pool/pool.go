@@ -14,6 +14,11 @@
 // needs them. So the pool does them when it has enough boxes, and delays them
 // while the CPUs are busy.
 //
+// If imports took long, the pool takes a snapshot of the box, the shape's prototype.
+// Until the prototype is a day old, it makes the further boxes of the shape from it:
+// that costs a fraction of the imports. While the CPUs are busy it makes boxes without
+// imports nevertheless, because they cost less still.
+//
 // # Lifecycle
 //
 // The composition root puts a pool around the driver of a server. [Pool.Run]
@@ -64,6 +69,9 @@ type Options struct {
 	// Room reports whether the machine has that many bytes of memory to spare.
 	// Nil means always. If it is false for 0, the pool destroys warm boxes.
 	Room func(bytes int64) bool
+	// Snapshots keeps prototypes: snapshots of boxes for which Further is done, from
+	// which further boxes of their shape are made. Nil means that there are none.
+	Snapshots driver.SnapshotKeeper
 	// Max bounds the warm boxes of all shapes.
 	Max int // default: 8
 	// AtOnce bounds the boxes that are made for callers at one time. Further
@@ -95,6 +103,7 @@ type Pool struct {
 	making  map[string]bool // identifiers of boxes that are being made or prepared further
 	claimed []claim
 	listed  []string // identifiers whose removal from the ledger failed
+	spent   []string // prototypes whose files trim removes
 	stats   Stats
 	workers sync.WaitGroup
 }
@@ -108,6 +117,9 @@ type shape struct {
 	ready  []*warm   // oldest first
 	used   time.Time // the latest request
 	failed time.Time // the latest failure to make a box
+
+	prototype   *prototype // nil if there is none
+	noPrototype time.Time  // the latest failure to make one, or to use it
 }
 
 // least returns the number of boxes that are kept without requests.
@@ -144,6 +156,10 @@ type Stats struct {
 	Done                   int // current value: the ready boxes for which Further is done
 	Target                 int // current value
 	Max                    int
+	// Started and Restored are the boxes that the pool made afresh and from a prototype.
+	Started, Restored int
+	Prototypes        int   // current value
+	PrototypeBytes    int64 // current value, on the disk
 }
 
 const (
@@ -214,6 +230,10 @@ func (p *Pool) Stats() Stats {
 			}
 		}
 		s.Target += sh.target
+		if sh.prototype != nil {
+			s.Prototypes++
+			s.PrototypeBytes += sh.prototype.bytes
+		}
 	}
 	return s
 }

@@ -57,8 +57,12 @@ func (p *Pool) forgetOneLocked() bool {
 			oldest = key
 		}
 	}
+	if oldest == "" {
+		return false
+	}
+	p.dropPrototypeLocked(p.shapes[oldest])
 	delete(p.shapes, oldest)
-	return oldest != ""
+	return true
 }
 
 // Keep makes the pool keep a box of that shape even without requests.

@@ -20,7 +20,7 @@ func (a always) Create(ctx context.Context, spec *driver.Spec) (driver.Box, erro
 	s := a.shapeOfLocked(spec)
 	a.mu.Unlock()
 	if s != nil {
-		_ = a.add(ctx, s) // what is refused warm is refused cold
+		_ = a.add(ctx, s, true) // what is refused warm is refused cold
 	}
 	return a.Pool.Create(ctx, spec)
 }

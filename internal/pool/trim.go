@@ -57,8 +57,8 @@ func (p *Pool) unlist(ctx context.Context, id string) error {
 	return err
 }
 
-// trim destroys boxes that are too old or too many. It lowers the targets of
-// unused shapes, and removes claimed boxes from the ledger.
+// trim destroys boxes that are too old or too many, and prototypes that are too old.
+// It lowers the targets of unused shapes, and removes claimed boxes from the ledger.
 func (p *Pool) trim(ctx context.Context) {
 	now := time.Now()
 	var old []*warm
@@ -77,8 +77,13 @@ func (p *Pool) trim(ctx context.Context) {
 			s.target = max(s.least(), s.target)
 		}
 		for len(s.ready) > s.target {
-			old = append(old, s.ready[0])
-			s.ready = slices.Delete(s.ready, 0, 1)
+			// The oldest, but first those for which Further is not done.
+			i := max(0, slices.IndexFunc(s.ready, func(w *warm) bool { return !w.done }))
+			old = append(old, s.ready[i])
+			s.ready = slices.Delete(s.ready, i, i+1)
+		}
+		if s.prototype != nil && now.Sub(s.prototype.made) > prototypeAge {
+			p.dropPrototypeLocked(s)
 		}
 		s.ready = slices.DeleteFunc(s.ready, func(w *warm) bool {
 			over := now.Sub(w.since) > p.opts.MaxAge
@@ -101,6 +106,7 @@ func (p *Pool) trim(ctx context.Context) {
 	for _, w := range old {
 		p.destroy(w)
 	}
+	p.removeSpent(ctx)
 	for i, id := range settled {
 		if err := p.unlist(ctx, id); err != nil {
 			if ctx.Err() == nil {

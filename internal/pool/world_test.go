@@ -28,6 +28,12 @@ type stub struct {
 	ledger  map[string]bool
 	stuck   error // what RemoveWarm says
 	closed  bool
+
+	snapshots  map[string]string // the boxes that they were made of
+	restored   int
+	noSnapshot error // what Snapshot says
+	noRestore  error // what CreateFrom says
+	noRemove   error // what RemoveSnapshot says
 }
 
 type stubBox struct {
@@ -40,7 +46,9 @@ type stubBox struct {
 	asked  int   // for the receipt
 }
 
-func newStub() *stub { return &stub{boxes: map[string]*stubBox{}, ledger: map[string]bool{}} }
+func newStub() *stub {
+	return &stub{boxes: map[string]*stubBox{}, ledger: map[string]bool{}, snapshots: map[string]string{}}
+}
 
 func (s *stub) Info() driver.Info {
 	return driver.Info{Name: "stub", Features: driver.Features{Pause: true, Workspace: true}}
@@ -61,6 +69,40 @@ func (s *stub) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 	b := &stubBox{s: s, spec: *spec}
 	s.boxes[spec.ID] = b
 	return b, nil
+}
+
+// CreateFrom implements [driver.SnapshotKeeper].
+func (s *stub) CreateFrom(ctx context.Context, spec *driver.Spec, snapshot string) (driver.Box, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noRestore != nil {
+		return nil, s.noRestore
+	}
+	if _, ok := s.snapshots[snapshot]; !ok {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no snapshot %q", snapshot)
+	}
+	s.restored++
+	b := &stubBox{s: s, spec: *spec}
+	s.boxes[spec.ID] = b
+	return b, nil
+}
+
+// Snapshots implements [driver.SnapshotKeeper].
+func (s *stub) Snapshots(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.snapshots)), nil
+}
+
+// RemoveSnapshot implements [driver.SnapshotKeeper].
+func (s *stub) RemoveSnapshot(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noRemove != nil {
+		return s.noRemove
+	}
+	delete(s.snapshots, id)
+	return nil
 }
 
 func (s *stub) List(context.Context) ([]string, error) {
@@ -110,6 +152,20 @@ func (b *stubBox) Destroy(context.Context) error {
 	defer b.s.mu.Unlock()
 	delete(b.s.boxes, b.spec.ID)
 	return nil
+}
+
+// Snapshot implements [driver.Snapshotter].
+func (b *stubBox) Snapshot(_ context.Context, id string) (driver.Snapshot, error) {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	if !b.s.ledger[id] {
+		return driver.Snapshot{}, errors.New("a sweep would take the snapshot for a stray")
+	}
+	if b.s.noSnapshot != nil {
+		return driver.Snapshot{}, b.s.noSnapshot
+	}
+	b.s.snapshots[id] = b.spec.ID
+	return driver.Snapshot{Bytes: 1000}, nil
 }
 
 func (b *stubBox) Pause(context.Context) error {
@@ -176,6 +232,9 @@ func world(t *testing.T, change func(*Options), test func(t *testing.T, s *stub,
 		}
 		if len(s.noted()) != claimed {
 			t.Errorf("the ledger has %v", s.noted())
+		}
+		if len(s.snapshots) != 0 {
+			t.Errorf("the snapshots %v are left", s.snapshots)
 		}
 	})
 }

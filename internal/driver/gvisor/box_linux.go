@@ -35,8 +35,8 @@ type box struct {
 
 	mu     sync.Mutex
 	client *client // of the supervisor that has the box; guarded by mu
-	// The unused streams that the guest was started with. Dial takes from spare,
-	// guest takes own.
+	// The unused streams that the guest was started with, or that were dialled ahead.
+	// Dial takes from spare, guest takes own.
 	spare []net.Conn
 	own   net.Conn
 	// streams are all open connections to the guest. While the box is saved, it gets no

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"context"
 	"errors"
+	"net"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
@@ -118,10 +119,28 @@ func (d *Driver) createFrom(ctx context.Context, spec *driver.Spec, snapshot str
 		return nil, err
 	}
 	trace.Adopt(ctx, rep.Spans)
-	if err := trace.Do(ctx, "tell programs", b.cloned); err != nil {
+	if err = trace.Do(ctx, "tell programs", b.cloned); err == nil {
+		err = b.dialAhead(ctx, max(1, spec.Streams))
+	}
+	if err != nil {
 		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 	}
 	return b, nil
+}
+
+// dialAhead opens streams for the first calls of Dial. The caller of a box that rested
+// then need not wait for the process that connects to the guest.
+func (b *box) dialAhead(ctx context.Context, n int) error {
+	for range n {
+		c, err := b.dial(ctx, func() net.Conn { return nil })
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		b.spare = append(b.spare, c)
+		b.mu.Unlock()
+	}
+	return nil
 }
 
 // cloned tells the guest that it has the state of a snapshot.

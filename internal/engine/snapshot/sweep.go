@@ -26,9 +26,16 @@ func (k *Keeper) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	warm, err := k.opts.Records.WarmBoxes(ctx)
+	if err != nil {
+		return err
+	}
 	now := k.opts.Now()
 	var errs []error
 	known := map[string]bool{}
+	for _, id := range warm {
+		known[id] = true // a prototype of a pool
+	}
 	for _, r := range recs {
 		if r.Driver != k.opts.Name {
 			continue
