@@ -91,7 +91,7 @@ var table = []row{
 	{"network", "atomicfile, sandbox"},
 	{"role", "nothing"},
 	{"pool", "driver, metrics, sandbox, trace"},
-	{"pool/prepare", "driver, guestapi, interpreter, language, sandbox"},
+	{"pool/prepare", "driver, guestapi, interpreter, kernels, language, sandbox"},
 	{"image/imagetest", "nothing"},
 	{"imagebuild", "driver, sandbox"},
 	{"template", "driver, fair, imagebuild, safepath, sandbox, store"},

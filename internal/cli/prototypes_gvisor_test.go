@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/glovebox-dev/glovebox/internal/image/imagetest"
 )
 
@@ -24,7 +22,7 @@ func TestGvisorPrototypes(t *testing.T) {
 	s := startSoak(t, 0, "pool: {size: 2}\nsandbox: {default: {memory: 256MiB, disk: 64MiB}}\n", "alice")
 	s.kill()
 	archive := filepath.Join(t.TempDir(), "slow.tar")
-	imagetest.Save(t, archive, "slow:1", imagetest.Image(t, v1.Config{Labels: map[string]string{
+	imagetest.Save(t, archive, "slow:1", imagetest.Image(t, imagetest.Config{Labels: map[string]string{
 		"sandbox.runner": "true", "sandbox.language": "python", "glovebox.warm-imports": "slow",
 	}}, imagetest.Debian(t, "../../.cache/images"), imagetest.Layer(t, imagetest.File{
 		Name: "usr/lib/python3/dist-packages/slow.py", Content: "import os, time\ntime.sleep(0.5)\nnumber = os.urandom(8).hex()\n",

@@ -75,7 +75,7 @@ func TestCounts(t *testing.T) {
 			Workspaces: &Workspaces{Count: 4, Usage: sandbox.WorkspaceUsage{Bytes: 4096, Files: 9}},
 			Saved:      &Saved{Count: 5, Bytes: 700, Age: time.Minute},
 			Snapshots:  &Snapshots{Counts: map[sandbox.SnapshotState]int{sandbox.SnapshotKept: 6, sandbox.SnapshotLost: 1}, Bytes: 800, Age: time.Hour},
-			Pool:       &Pool{Ready: 3, Done: 2, Target: 4, Max: 8, Hits: 10, Misses: 1, Unpooled: 6, Failures: 2},
+			Pool:       &Pool{Ready: 3, Done: 2, Target: 4, Max: 8, Hits: 10, Misses: 1, Unpooled: 6, Failures: 2, Started: 3, Restored: 12, Prototypes: 1, PrototypeBytes: 9000},
 		}
 	})
 	all(s)
@@ -135,6 +135,10 @@ func TestCounts(t *testing.T) {
 		`glovebox_pool_claims_total{result="miss"} 1`,
 		`glovebox_pool_claims_total{result="unpooled"} 6`,
 		`glovebox_pool_failures_total 2`,
+		`glovebox_pool_made_total{how="started"} 3`,
+		`glovebox_pool_made_total{how="restored"} 12`,
+		`glovebox_pool_prototypes 1`,
+		`glovebox_pool_prototypes_bytes 9000`,
 		`glovebox_pool_claim_seconds_bucket{le="0.001"} 1`,
 		`glovebox_network_connections_total{protocol="tcp"} 1`,
 		`glovebox_network_blocked_total{reason="not allowed"} 1`,

@@ -61,8 +61,9 @@ type Options struct {
 	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error
 	// Further prepares a waiting box further, by importing modules. It takes
 	// long, so it runs when there are enough boxes. If it fails, the box stays as
-	// it was.
-	Further func(ctx context.Context, b driver.Box, spec *driver.Spec) error
+	// it was. It reports whether the box may become a prototype: a program that draws
+	// random numbers must take new ones when it is told that it was cloned.
+	Further func(ctx context.Context, b driver.Box, spec *driver.Spec) (clonable bool, err error)
 	// Busy reports whether callers keep the CPUs busy. Further then waits, up to
 	// a bound. Nil means never.
 	Busy func() bool

@@ -452,7 +452,7 @@ func TestManyShapes(t *testing.T) {
 func TestFurther(t *testing.T) {
 	var brought []string
 	world(t, func(o *Options) {
-		o.Further = func(_ context.Context, b driver.Box, spec *driver.Spec) error {
+		o.Further = func(_ context.Context, b driver.Box, spec *driver.Spec) (bool, error) {
 			if spec.ID != b.Ref() || spec.Image != "a" {
 				t.Errorf("box %s, spec %+v", b.Ref(), spec)
 			}
@@ -461,7 +461,7 @@ func TestFurther(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			brought = append(brought, b.Ref())
-			return nil
+			return false, nil
 		}
 	}, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(spec("a"))
@@ -502,7 +502,7 @@ func TestFurtherWaits(t *testing.T) {
 	busy.Store(true)
 	world(t, func(o *Options) {
 		o.Busy = busy.Load
-		o.Further = func(context.Context, driver.Box, *driver.Spec) error { return nil }
+		o.Further = func(context.Context, driver.Box, *driver.Spec) (bool, error) { return true, nil }
 	}, func(t *testing.T, _ *stub, p *Pool) {
 		done := func(after time.Duration, want int) {
 			t.Helper()
@@ -543,7 +543,9 @@ func (p *Pool) trimAll(t *testing.T) {
 // TestFurtherFails keeps the box as it was.
 func TestFurtherFails(t *testing.T) {
 	world(t, func(o *Options) {
-		o.Further = func(context.Context, driver.Box, *driver.Spec) error { return errors.New("no such module") }
+		o.Further = func(context.Context, driver.Box, *driver.Spec) (bool, error) {
+			return false, errors.New("no such module")
+		}
 	}, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(spec("a"))
 		time.Sleep(2 * tick)

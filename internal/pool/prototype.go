@@ -36,7 +36,8 @@ const (
 func (p *Pool) wantsPrototype(s *shape, took time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.opts.Snapshots != nil && took >= worthTime && s.prototype == nil && time.Since(s.noPrototype) > snapshotPause
+	// The values of secrets are on no disk.
+	return p.opts.Snapshots != nil && len(s.spec.Secrets) == 0 && took >= worthTime && s.prototype == nil && time.Since(s.noPrototype) > snapshotPause
 }
 
 // makePrototype makes a prototype of a box of s. The streams to the box end.

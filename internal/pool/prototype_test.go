@@ -13,16 +13,17 @@ import (
 
 // imports is a Further that takes that long. It counts its calls.
 type imports struct {
-	take  time.Duration
-	calls atomic.Int64
+	take   time.Duration
+	unlike bool // its programs do not take new random numbers
+	calls  atomic.Int64
 }
 
 func (i *imports) options(o *Options) {
 	o.Snapshots = o.Driver.(*stub)
-	o.Further = func(context.Context, driver.Box, *driver.Spec) error {
+	o.Further = func(context.Context, driver.Box, *driver.Spec) (bool, error) {
 		time.Sleep(i.take)
 		i.calls.Add(1)
-		return nil
+		return !i.unlike, nil
 	}
 }
 
@@ -89,6 +90,18 @@ func TestPrototype(t *testing.T) {
 // TestPrototypeWorth makes none for imports that take less than a restored box costs.
 func TestPrototypeWorth(t *testing.T) {
 	i := &imports{take: worthTime / 2}
+	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
+		p.Keep(spec("a"))
+		rest()
+		if st := p.Stats(); st.Done != 1 || st.Prototypes != 0 || i.calls.Load() != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestPrototypeUnlike makes none of programs that would draw the same random numbers.
+func TestPrototypeUnlike(t *testing.T) {
+	i := &imports{take: time.Second, unlike: true}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
 		p.Keep(spec("a"))
 		rest()

@@ -149,8 +149,8 @@ func (p *Pool) bringOn(ctx context.Context, s *shape, w *warm) {
 	became := false
 	err := driver.Resume(ctx, w.box)
 	if err == nil {
-		err := p.opts.Further(ctx, w.box, &spec)
-		if err == nil && p.wantsPrototype(s, time.Since(begun)) {
+		clonable, err := p.opts.Further(ctx, w.box, &spec)
+		if err == nil && clonable && p.wantsPrototype(s, time.Since(begun)) {
 			err = p.makePrototype(ctx, s, w)
 			became = err == nil
 		}

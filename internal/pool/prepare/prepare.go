@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -55,22 +56,26 @@ func (p Interpreters) Start(ctx context.Context, b driver.Box, _ *driver.Spec) e
 }
 
 // Import makes the started interpreter import the modules that its runner and
-// the box's image name.
-func (p Interpreters) Import(ctx context.Context, b driver.Box, spec *driver.Spec) error {
+// the box's image name. It reports whether a clone of the box draws random numbers of
+// its own: a Python that is told so does.
+func (p Interpreters) Import(ctx context.Context, b driver.Box, spec *driver.Spec) (clonable bool, err error) {
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
 	contexts, err := client.Contexts(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var image sandbox.Image
 	if k, err := driver.Images(p.Driver); err == nil && spec.Image != sandbox.ImageHost {
 		if image, err = k.Image(ctx, spec.Image); err != nil {
-			return err
+			return false, err
 		}
 	}
+	clonable = true
 	labels := interpreter.ReadLabels(image.Config.Labels)
 	for _, c := range contexts {
+		kernel, known := kernels.Find(c.Language)
+		clonable = clonable && known && kernel.Cloned() != nil
 		var modules []string
 		if i := slices.IndexFunc(p.Runners, func(r interpreter.Runner) bool { return r.Kernel == c.Language && len(r.Warm) > 0 }); i >= 0 {
 			modules = p.Runners[i].Warm
@@ -82,8 +87,8 @@ func (p Interpreters) Import(ctx context.Context, b driver.Box, spec *driver.Spe
 			continue
 		}
 		if err := client.PrepareContext(ctx, c.ID, modules); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return clonable, nil
 }
