@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -187,13 +188,14 @@ func packFile(path string, from *os.File, sum Sum, stop func() error) (Sum, erro
 	}
 	defer out.Close()
 	written := &summer{w: out}
-	z, err := newCompressor(written)
+	c, err := newCompressor(written)
 	if err != nil {
 		return Sum{}, err
 	}
-	read := &summer{w: z, stop: stop}
-	_, err = io.CopyBuffer(struct{ io.Writer }{read}, io.NewSectionReader(from, 0, sum.Bytes+1), make([]byte, 1<<20))
-	err = errors.Join(err, z.Close())
+	defer c.free()
+	read := &summer{w: c.z, stop: stop}
+	_, err = io.CopyBuffer(struct{ io.Writer }{read}, io.NewSectionReader(from, 0, sum.Bytes+1), c.buffer)
+	err = errors.Join(err, c.z.Close())
 	if err == nil && read.sum != sum {
 		err = damaged("%s has another checksum", filepath.Base(path))
 	}
@@ -211,10 +213,33 @@ func noSpace(err error) error {
 	return err
 }
 
-// newCompressor returns a writer of zstd that works in the goroutine of its caller. The
-// sums of the manifest make zstd's own checksum needless.
-func newCompressor(w io.Writer) (*zstd.Encoder, error) {
-	return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(window))
+// A compressor is a writer of zstd that works in the goroutine of its caller, and a
+// buffer. It has 11 MB, so that of the file before is used again.
+type compressor struct {
+	z      *zstd.Encoder
+	buffer []byte
+}
+
+var compressors sync.Pool // of *compressor
+
+// newCompressor returns a compressor that writes to w. The sums of the manifest make
+// zstd's own checksum needless.
+func newCompressor(w io.Writer) (*compressor, error) {
+	if c, ok := compressors.Get().(*compressor); ok {
+		c.z.Reset(w)
+		return c, nil
+	}
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(window))
+	if err != nil {
+		return nil, err
+	}
+	return &compressor{z, make([]byte, 1<<20)}, nil
+}
+
+// free lets another file use the compressor.
+func (c *compressor) free() {
+	c.z.Reset(nil)
+	compressors.Put(c)
 }
 
 // window is how far apart equal data may be, in bytes.
