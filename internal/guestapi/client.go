@@ -38,12 +38,16 @@ type Dialer func(context.Context) (net.Conn, error)
 // connections when they are needed and shares them between calls. The caller
 // closes it.
 func NewClient(dial Dialer) *Client {
-	c := &Client{
+	return &Client{
 		dial:   dial,
 		closed: make(chan struct{}),
 		conns:  make(map[*clientConn]struct{}),
 	}
-	c.transport = &http.Transport{
+}
+
+// newTransport returns a transport of c.
+func (c *Client) newTransport() *http.Transport {
+	t := &http.Transport{
 		DialContext:        c.dialContext,
 		Protocols:          new(http.Protocols),
 		DisableCompression: true,
@@ -59,8 +63,8 @@ func NewClient(dial Dialer) *Client {
 			MaxReadFrameSize:          frameSize,
 		},
 	}
-	c.transport.Protocols.SetUnencryptedHTTP2(true)
-	return c
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
 }
 
 // A Client speaks to one guest. Its methods are safe for concurrent use. Their
@@ -68,12 +72,14 @@ func NewClient(dial Dialer) *Client {
 // if the guest was not reached or the connection broke.
 type Client struct {
 	dial      Dialer
-	transport *http.Transport
 	closed    chan struct{}
 	closeOnce sync.Once
 
 	mu    sync.Mutex
 	conns map[*clientConn]struct{}
+	// transport is nil while there is no connection: a server has a client for each of
+	// its sandboxes, most of which may be on the disk, and a transport has 7 KB.
+	transport *http.Transport
 }
 
 // clientConn is a connection that Close closes, and that ends if the guest does
@@ -86,6 +92,11 @@ type clientConn struct {
 func (cc *clientConn) Close() error {
 	cc.c.mu.Lock()
 	delete(cc.c.conns, cc)
+	if len(cc.c.conns) == 0 {
+		// Calls that wait for a connection go on with this transport. If it dials, the
+		// next call dials, too.
+		cc.c.transport = nil
+	}
 	cc.c.mu.Unlock()
 	return cc.Conn.Close()
 }
@@ -129,7 +140,16 @@ func (c *Client) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 func (c *Client) Close() {
 	c.closeOnce.Do(func() { close(c.closed) })
 	c.hangUp()
-	c.transport.CloseIdleConnections()
+}
+
+// via returns the transport for a call.
+func (c *Client) via() *http.Transport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.transport == nil {
+		c.transport = c.newTransport()
+	}
+	return c.transport
 }
 
 // hangUp closes the connections. The next call opens another one.
@@ -202,7 +222,7 @@ func (c *Client) send(op string, req *http.Request) (*http.Response, error) {
 		return nil, &lostError{op, errClosed}
 	default:
 	}
-	resp, err := c.transport.RoundTrip(req)
+	resp, err := c.via().RoundTrip(req)
 	if err != nil {
 		return nil, lost(req.Context(), op, err)
 	}

@@ -271,7 +271,7 @@ func TestCloseEndsStreams(t *testing.T) {
 	}
 	failed := make(chan error)
 	go func() { _, err := p.Next(); failed <- err }()
-	g.transport.CloseIdleConnections() // it is not idle
+	g.via().CloseIdleConnections() // it is not idle
 	select {
 	case err := <-failed:
 		t.Fatal(err)
@@ -392,7 +392,7 @@ func TestReconnects(t *testing.T) {
 		if err := c.Health(ctx); err != nil {
 			t.Fatal(err)
 		}
-		c.transport.CloseIdleConnections()
+		c.via().CloseIdleConnections()
 	}
 	for range 5 {
 		if err := c.Health(ctx); err != nil {
@@ -412,15 +412,33 @@ func TestReconnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.transport.CloseIdleConnections()
+	c.via().CloseIdleConnections()
 	for range 3 {
 		if err := c.Health(ctx); err != nil {
 			t.Fatal(err)
 		}
-		c.transport.CloseIdleConnections()
+		c.via().CloseIdleConnections()
 	}
 	close(release)
 	if ev, err := p.Next(); err != nil || ev.End == nil {
 		t.Errorf("%v, %v", ev, err)
+	}
+}
+
+// TestIdleClient has clients whose connection has ended, as those of sandboxes on the
+// disk. They have no transport, and connect again.
+func TestIdleClient(t *testing.T) {
+	g := newFakeGuest(t, 10, func(w http.ResponseWriter, r *http.Request) {})
+	for range 3 {
+		if err := g.Health(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		g.hangUp()
+		g.mu.Lock()
+		idle := g.transport == nil && len(g.conns) == 0
+		g.mu.Unlock()
+		if !idle {
+			t.Fatal("a client without a connection has a transport")
+		}
 	}
 }
