@@ -92,8 +92,12 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	b.env, b.image, b.writable, b.from = env, image, slices.Clone(req.Writable), from
 	// The same context covers a caller that goes away, a stop, and a driver
 	// that hangs.
-	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
-	defer b.cancel()
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	b.endBy(cancel)
+	defer func() {
+		cancel()
+		b.endBy(func() {}) // cancel holds the context, and so the caller's request
+	}()
 	span.Set("sandbox", b.id)
 	span.Set("image", req.Image)
 	if err := trace.Do(ctx, "find a place", func(ctx context.Context) error { return e.register(ctx, b) }); err != nil {
@@ -116,6 +120,13 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	b.release()
 	e.log.Info("sandbox started", "sandbox", b.id, "image", req.Image, "took", b.since.Sub(now))
 	return b, nil
+}
+
+// endBy sets the function that ends the creation of the sandbox.
+func (b *liveSandbox) endBy(cancel context.CancelFunc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cancel = cancel
 }
 
 // start makes the box, whose network has these secrets. If it fails, nothing is left

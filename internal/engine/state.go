@@ -90,8 +90,7 @@ type liveSandbox struct {
 	writable []string
 	from     *snapshot.From // nil unless it was made of a snapshot
 
-	ready  chan struct{}
-	cancel context.CancelFunc // ends its creation
+	ready chan struct{}
 
 	// Set before ready is closed, never changed after.
 	drv     driver.Box
@@ -111,16 +110,17 @@ type liveSandbox struct {
 	stays    int                 // number of StayAwake calls in force; they are no uses
 	runs     map[string]*run.Run // in progress, by their IDs
 	forwards map[*forward]struct{}
-	ports    int             // number of forwards that are connections to ports
-	why      *verdict.Reason // why it stops; nil if it does not
-	teardown *teardown       // the last attempt; nil before the first
-	rest     timer           // pauses the sandbox
-	lease    timer           // stops the sandbox
-	place    *fair.Hold      // among the sandboxes of this process
-	packed   time.Time       // when the state was saved that is compressed, as far as it can be
-	dirty    bool            // rec.Used is newer than the store's
-	waking   *waking         // nil unless it is being woken
-	kills    int             // memory kills counted so far
+	ports    int                // number of forwards that are connections to ports
+	why      *verdict.Reason    // why it stops; nil if it does not
+	cancel   context.CancelFunc // ends its creation
+	teardown *teardown          // the last attempt; nil before the first
+	rest     timer              // pauses the sandbox
+	lease    timer              // stops the sandbox
+	place    *fair.Hold         // among the sandboxes of this process
+	packed   time.Time          // when the state was saved that is compressed, as far as it can be
+	dirty    bool               // rec.Used is newer than the store's
+	waking   *waking            // nil unless it is being woken
+	kills    int                // memory kills counted so far
 	// busyUntil is when the longest of its runs ends at the latest. It is zero if the
 	// idle limit covers all of them.
 	busyUntil time.Time

@@ -23,8 +23,9 @@ func (b *liveSandbox) Stop(ctx context.Context, why verdict.Reason) error {
 		b.moveLocked(cancelled)
 		b.why = &why
 	}
+	cancel := b.cancel
 	b.mu.Unlock()
-	b.cancel()
+	cancel()
 	select {
 	case <-b.ready: // creation ends soon, since its context has ended
 	case <-ctx.Done():

@@ -1,0 +1,47 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// TestKeepsNoRequest has a sandbox not hold what belongs to the request that made it: a
+// server may have thousands of sandboxes that nobody uses.
+func TestKeepsNoRequest(t *testing.T) {
+	for name, begin := range map[string]func(context.Context, *Engine) error{
+		"create": func(ctx context.Context, e *Engine) error {
+			_, err := e.Create(ctx, alice, sandbox.CreateRequest{})
+			return err
+		},
+		"run": func(ctx context.Context, e *Engine) error {
+			r, err := e.Start(ctx, alice, sandbox.RunRequest{Argv: []string{"print", "42\n"}})
+			if err == nil {
+				_, err = e.Wait(t.Context(), alice, r.ID)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := openWorld(t, newWorld(), t.TempDir(), nil)
+			type key struct{}
+			request := new([1 << 20]byte)
+			held := weak.Make(request)
+			if err := begin(context.WithValue(t.Context(), key{}, request), e); err != nil {
+				t.Fatal(err)
+			}
+			runtime.KeepAlive(request)
+			request = nil
+			for deadline := time.Now().Add(5 * time.Second); held.Value() != nil; time.Sleep(time.Millisecond) {
+				runtime.GC()
+				if time.Now().After(deadline) {
+					t.Fatal("a value of the request's context is held")
+				}
+			}
+		})
+	}
+}
