@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -118,6 +119,24 @@ func TestStraysWithOpaqueReferences(t *testing.T) {
 		b.mustSweep(t)
 		if got := w.refs(); len(got) != 1 || got[0] == "stray" {
 			t.Errorf("boxes %v", got)
+		}
+	})
+}
+
+// TestManyStrays: strays are destroyed at the same time, because each may take a while to
+// end.
+func TestManyStrays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		for i := range 160 {
+			w.add(fmt.Sprintf("stray-%d", i))
+		}
+		w.discarding = func() { time.Sleep(time.Second) }
+		began := time.Now()
+		e.mustSweep(t)
+		if took := time.Since(began); len(w.refs()) > 0 || took > 10*time.Second {
+			t.Errorf("the sweep of 160 strays took %v, and %d are left", took, len(w.refs()))
 		}
 	})
 }

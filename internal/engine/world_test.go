@@ -30,6 +30,7 @@ type world struct {
 	opaque     bool // references do not name the sandbox
 	creating   func(ctx context.Context, spec *driver.Spec) error
 	destroying func()
+	discarding func()
 	restoring  func()        // while a saved box is resumed
 	ended      time.Duration // the CPU time of gone boxes
 	receipt    func() sandbox.Receipt
@@ -86,6 +87,12 @@ func (d worldDriver) Attach(_ context.Context, ref string) (driver.Box, error) {
 func (d worldDriver) List(context.Context) ([]string, error) { return d.w.refs(), nil }
 
 func (d worldDriver) Discard(_ context.Context, ref string) error {
+	d.w.mu.Lock()
+	discarding := d.w.discarding
+	d.w.mu.Unlock()
+	if discarding != nil {
+		discarding()
+	}
 	if b := d.w.box(ref); b != nil {
 		d.w.remove(b)
 	}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -80,25 +81,48 @@ func (s *Strays) Sweep(ctx context.Context, refs []string, recs []store.Sandbox,
 		}
 		refs = slices.DeleteFunc(refs, func(ref string) bool { return !slices.Contains(still, ref) })
 	}
-	var errs []error
-	strays := map[string]time.Time{}
+	seen := map[string]time.Time{}
+	var strays []string
 	for _, ref := range refs {
-		first, seen := s.seen[ref]
-		if !seen {
-			first = now
+		seen[ref] = now
+		if first, ok := s.seen[ref]; ok {
+			seen[ref] = first
 		}
 		namesAnother := strings.Contains(ref, sandbox.IDPrefix)
-		if len(starting) > 0 && !namesAnother && now.Sub(first) < s.CreateTime {
-			strays[ref] = first
-			continue
+		if len(starting) == 0 || namesAnother || now.Sub(seen[ref]) >= s.CreateTime {
+			strays = append(strays, ref)
 		}
-		if err := s.Driver.Discard(ctx, ref); err != nil {
-			errs = append(errs, fmt.Errorf("discard box %s: %w", ref, err))
-			strays[ref] = first
-			continue
-		}
-		s.Log.Warn("removed a box that belonged to no sandbox", "ref", ref)
 	}
-	s.seen = strays
+	errs := s.discard(ctx, strays)
+	for i, ref := range strays {
+		if errs[i] == nil {
+			delete(seen, ref)
+		}
+	}
+	s.seen = seen
 	return errors.Join(errs...)
+}
+
+// atOnce is how many strays are destroyed at the same time. A server that died may have
+// left thousands, and an end may take a second.
+const atOnce = 16
+
+// discard destroys strays, and returns the error of each.
+func (s *Strays) discard(ctx context.Context, refs []string) []error {
+	errs := make([]error, len(refs))
+	places := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, ref := range refs {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			if err := s.Driver.Discard(ctx, ref); err != nil {
+				errs[i] = fmt.Errorf("discard box %s: %w", ref, err)
+				return
+			}
+			s.Log.Warn("removed a box that belonged to no sandbox", "ref", ref)
+		})
+	}
+	wg.Wait()
+	return errs
 }
