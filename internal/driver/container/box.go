@@ -73,7 +73,7 @@ const (
 	// reachTime bounds the attempts of Reach, and firstPause is its first pause.
 	reachTime  = 10 * time.Second
 	firstPause = 250 * time.Millisecond
-	// askTime bounds how long a guest may take to report its limits.
+	// askTime bounds how long a guest may take to answer, or to report its limits.
 	askTime = 20 * time.Second
 	// incidentTime bounds how long a guest may take to report its counts.
 	incidentTime = 2 * time.Second
@@ -262,6 +262,22 @@ func (b *Box) Ref() string { return b.rec.Spec.ID }
 func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 	conn, err := b.dial(ctx)
 	return conn, sandbox.Wrap(err, "dial box", b.Ref())
+}
+
+// Answer returns an error if the guest opens no stream. It is bounded, because a node may
+// accept a stream to the guest and not carry it.
+func (b *Box) Answer(ctx context.Context) error {
+	ask, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	conn, err := b.Dial(ask)
+	if err == nil {
+		return conn.Close()
+	}
+	if ask.Err() != nil && ctx.Err() == nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the guest did not answer within %v", askTime),
+			"try again; if it persists, see whether the node of the sandbox works")
+	}
+	return err
 }
 
 // dial opens a stream to the guest.

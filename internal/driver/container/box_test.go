@@ -3,9 +3,12 @@ package container
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
@@ -80,6 +83,37 @@ func TestDeadBox(t *testing.T) {
 	if err := b.Destroy(t.Context()); err != nil || len(p.removed) != 1 {
 		t.Errorf("Destroy: %v; removed are %q", err, p.removed)
 	}
+}
+
+// A silentPlatform carries streams to nobody.
+type silentPlatform struct{ deadPlatform }
+
+func (p *silentPlatform) State(context.Context, string) (State, error) {
+	return State{Running: true}, nil
+}
+
+func (p *silentPlatform) Relay(context.Context, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	go io.Copy(io.Discard, far)
+	return near, nil
+}
+
+// TestSilentBox: a node that accepts streams and does not carry them is waited for
+// for a while.
+func TestSilentBox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boxes, b := newDeadBox(t, &silentPlatform{})
+		defer boxes.Release()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := b.Answer(ctx); sandbox.KindOf(err) != sandbox.Unavailable || sandbox.HintOf(err) == "" || ctx.Err() != nil {
+			t.Errorf("Answer: %v (kind %s, hint %q), want unavailable with a hint", err, sandbox.KindOf(err), sandbox.HintOf(err))
+		}
+		cancel()
+		if err := b.Answer(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Answer to a caller that gave up: %v", err)
+		}
+	})
 }
 
 // TestWorkspaceServerEnds has the container of a server end: another is started

@@ -192,8 +192,7 @@ func (d *Driver) attach(ctx context.Context, ref string) (*container.Box, error)
 		return nil, err
 	}
 	b := d.boxes.Add(p, rec)
-	conn, err := b.Dial(ctx)
-	if err != nil {
+	if err := b.Answer(ctx); err != nil {
 		b.Release()
 		return nil, err
 	}
@@ -202,7 +201,7 @@ func (d *Driver) attach(ctx context.Context, ref string) (*container.Box, error)
 		// nothing.
 		d.opts.Log.Warn("the sandbox's network is not to be had again", "sandbox", ref, "error", err)
 	}
-	return b, conn.Close()
+	return b, nil
 }
 
 // List implements [driver.Driver].
