@@ -3,12 +3,14 @@ package kubernetes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -369,6 +371,50 @@ func TestWatchEnds(t *testing.T) {
 	}
 	if s, err := d.platform(a).AwaitEnd(t.Context(), ref); err != nil || s.Running {
 		t.Errorf("AwaitEnd: %+v, %v", s, err)
+	}
+}
+
+// TestWatchGoesOn: a watch that the API server ends goes on where it ended. Those who wait
+// do not ask each time: thousands of questions at once would slow the next watch down.
+func TestWatchGoesOn(t *testing.T) {
+	f := newFakeCluster(t)
+	d := f.open(t, nil)
+	ref := f.running(t, d)
+	const ends = 20
+	var asked, watches atomic.Int64
+	f.refuse = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, podName(ref)) {
+			asked.Add(1)
+		}
+		if r.URL.Query().Get("watch") != "true" {
+			return false
+		}
+		n := watches.Add(1)
+		if n > ends {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d"}}}`+"\n", 100+n)
+		return true
+	}
+	go func() {
+		for watching := 0; watching == 0; time.Sleep(time.Millisecond) {
+			f.mu.Lock()
+			watching = f.watches
+			f.mu.Unlock()
+		}
+		f.change(podName(ref), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	}()
+	a, err := d.conn.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.platform(a).AwaitEnd(t.Context(), ref); err != nil || s.Running {
+		t.Errorf("AwaitEnd: %+v, %v", s, err)
+	}
+	if n := asked.Load(); n > 2 {
+		t.Errorf("the driver asked for the Pod %d times while its watch ended %d times, want at its beginning alone", n, ends)
 	}
 }
 

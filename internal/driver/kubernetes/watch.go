@@ -149,17 +149,14 @@ func (w *podWatch) run(ctx context.Context, selector string) {
 // reports whether the watch began.
 func (w *podWatch) once(ctx context.Context, selector string) bool {
 	version, err := w.api.version(ctx, selector)
+	w.tellAll() // without a watch, they look for themselves, at our pace
 	for err == nil && version != "" {
 		var events watch.Interface
 		if events, err = w.api.follow(ctx, selector, version); err != nil {
 			break
 		}
-		w.tellAll()
-		version = w.read(events, version)
+		version = w.read(events, version) // a watch that goes on from there misses nothing
 		events.Stop()
-	}
-	if err != nil {
-		w.tellAll() // they look for themselves, at our pace
 	}
 	return err == nil
 }
