@@ -76,6 +76,7 @@ type api struct {
 	rest      *rest.RESTClient
 	namespace string
 	watch     *podWatch
+	creating  chan struct{} // has an element for each Pod that is being created
 }
 
 // codecs returns the codecs of the few types that the driver uses. Kubernetes' typed
@@ -117,7 +118,7 @@ func connect(opts *Options) (*api, error) {
 	if err != nil {
 		return nil, container.Unavailable(sandbox.Errorf(sandbox.Unavailable, "use the configuration of the cluster: %w", err), hint)
 	}
-	a := &api{config: config, http: client, rest: r, namespace: namespace}
+	a := &api{config: config, http: client, rest: r, namespace: namespace, creating: make(chan struct{}, createAtOnce)}
 	a.watch = newPodWatch(a)
 	return a, nil
 }
@@ -152,8 +153,17 @@ func (a *api) pods(verb string) *rest.Request {
 	return a.rest.Verb(verb).Namespace(a.namespace).Resource("pods")
 }
 
+// createAtOnce is how many calls create a Pod at a time: thousands would exceed callTime.
+const createAtOnce = 32
+
 // create creates a Pod. With dry, the API server only checks it.
 func (a *api) create(ctx context.Context, pod *corev1.Pod, dry bool) (*corev1.Pod, error) {
+	select {
+	case a.creating <- struct{}{}:
+		defer func() { <-a.creating }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	request := a.pods(http.MethodPost).Body(pod)

@@ -1,9 +1,11 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"time"
 
@@ -65,13 +67,10 @@ var errNoClass = errors.New("the system call filter of runc permits no network n
 
 // cannot returns the error for a limit that the cluster cannot enforce.
 func cannot(name sandbox.ControlName, why string) error {
-	hint := map[sandbox.ControlName]string{
+	hint := cmp.Or(map[sandbox.ControlName]string{
 		sandbox.ControlProcesses: "set podPidsLimit in the kubelets' configuration",
 		sandbox.ControlNetwork:   "use a runtime class with a kernel of its own, or a NetworkPolicy for Pods with the label " + LabelNetwork + "=none",
-	}[name]
-	if hint == "" {
-		hint = "see that the runtime class and the nodes enforce it"
-	}
+	}[name], "see that the runtime class and the nodes enforce it")
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the cluster cannot enforce the limit of %s: %s", name, why),
 		"%s; and allow it by name: --allow-unenforced %s", hint, name)
 }
@@ -216,12 +215,7 @@ func (d *Driver) hold(ctx context.Context, a *api, b *container.Box) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		var buf [64]byte
-		for {
-			if _, err := s.Read(buf[:]); err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(io.Discard, s) // until the box ends
 	}()
 	go func() {
 		every := time.NewTicker(holdEvery)

@@ -418,6 +418,59 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
+// TestManyCreations: callers that create Pods at the same time wait for their turn.
+func TestManyCreations(t *testing.T) {
+	f := newFakeCluster(t)
+	var mu sync.Mutex
+	var creating, most int
+	var first sync.Once
+	full := make(chan struct{})
+	f.refuse = func(w http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		creating++
+		most = max(most, creating)
+		if creating == createAtOnce {
+			first.Do(func() { close(full) })
+		}
+		mu.Unlock()
+		<-full // as many as may come are here
+		f.create(w, r)
+		mu.Lock()
+		creating--
+		mu.Unlock()
+		return true
+	}
+	a, err := f.open(t, nil).conn.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var callers sync.WaitGroup
+	create := func(ctx context.Context, name string) error {
+		_, err := a.create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}, false)
+		return err
+	}
+	for i := range 4 * createAtOnce {
+		callers.Go(func() {
+			if err := create(t.Context(), fmt.Sprint("pod-", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	callers.Wait()
+	f.refuse = nil
+	for range createAtOnce {
+		a.creating <- struct{}{}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := create(gone, "late"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that gave up while it waited: %v", err)
+	}
+	if n := len(f.names()); n != 4*createAtOnce || most != createAtOnce {
+		t.Errorf("%d Pods, %d at a time; want %d, %d at a time", n, most, 4*createAtOnce, createAtOnce)
+	}
+}
+
 // TestLostNode: a node that is lost reports nothing, but its Pod is overdue.
 func TestLostNode(t *testing.T) {
 	f := newFakeCluster(t)
