@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,12 +96,8 @@ func New(opts Options) (*Driver, error) {
 	if !filepath.IsAbs(opts.StateDir) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "state directory %q is not absolute", opts.StateDir)
 	}
-	if opts.StartTimeout == 0 {
-		opts.StartTimeout = DefaultStartTimeout
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.StartTimeout = cmp.Or(opts.StartTimeout, DefaultStartTimeout)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	d := &Driver{opts: opts, state: container.NewStateDir(opts.StateDir, Name)}
 	d.boxes = container.NewBoxes(d.state, opts.Network)
 	d.conn = &connection{opts: &d.opts}

@@ -418,6 +418,46 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
+// TestLostState: who waits asks again if the answer was lost, also while the watch is well.
+func TestLostState(t *testing.T) {
+	f := newFakeCluster(t)
+	d := f.open(t, nil)
+	ref := f.running(t, d)
+	a, err := d.conn.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.change(podName(ref), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	gaveUp, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.platform(a).AwaitEnd(gaveUp, ref); err == nil { // begins the watch
+		t.Error("AwaitEnd by a caller that gave up succeeds")
+	}
+	for watching := 0; watching == 0; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		watching = f.watches
+		f.mu.Unlock()
+	}
+	var lost atomic.Bool
+	f.refuse = func(w http.ResponseWriter, r *http.Request) bool {
+		first := strings.HasSuffix(r.URL.Path, podName(ref)) && lost.CompareAndSwap(false, true)
+		if first {
+			status(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "overloaded")
+		}
+		return first
+	}
+	id, err := d.state.ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	err = a.watch.until(ctx, id, podName(ref), func(pod *corev1.Pod) (bool, error) { return pod.Status.Phase == corev1.PodSucceeded, nil })
+	if err != nil || !lost.Load() {
+		t.Errorf("a caller whose first answer was lost: %v", err)
+	}
+}
+
 // TestManyCreations: callers that create Pods at the same time wait for their turn.
 func TestManyCreations(t *testing.T) {
 	f := newFakeCluster(t)

@@ -75,7 +75,7 @@ func (p *platform) AwaitEnd(ctx context.Context, ref string) (container.State, e
 	}
 	wait, cancel := context.WithTimeout(ctx, reportTime)
 	defer cancel()
-	var last container.State
+	last := container.State{Running: true} // until the cluster says that it does not
 	err = p.api.watch.until(wait, id, podName(ref), func(pod *corev1.Pod) (bool, error) {
 		if pod == nil {
 			return true, driver.ErrGone

@@ -43,7 +43,7 @@ func (w *podWatch) until(ctx context.Context, id, name string, check func(*corev
 	defer w.forget(name, me)
 	var pod *corev1.Pod
 	for {
-		known := true
+		var again <-chan time.Time
 		if pod == nil {
 			found, err := w.api.pod(ctx, name)
 			switch {
@@ -52,18 +52,19 @@ func (w *podWatch) until(ctx context.Context, id, name string, check func(*corev
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case isTransient(err):
-				known = false
+				again = time.After(longestPause) // the watch may be well, and have nothing to tell
 			case !apierrors.IsNotFound(err):
 				return explain(err)
 			}
 		}
-		if known {
+		if again == nil {
 			if done, err := check(pod); done || err != nil {
 				return err
 			}
 		}
 		select {
 		case pod = <-me.changes:
+		case <-again:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
