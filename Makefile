@@ -217,6 +217,14 @@ bench-kubernetes: build ## the driver kubernetes and kubectl in turn, on a clust
 	@$(GO) test -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
 	GLOVEBOX_FIGURES=1 GLOVEBOX_REQUIRE=kubernetes test/kubernetes.sh $(GO) test -count=1 -timeout 20m -v -run '^TestFigures$$' ./internal/driver/kubernetes
 
+.PHONY: bench-kwok
+bench-kwok: ## the driver kubernetes with 5,000 Pods on a real API server, whose nodes run no programs; needs root
+	@$(GO) test -tags nogvisor -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
+	@mkdir -p .cache/kwok
+	@$(GO) build -C test/kwok -trimpath -ldflags "-s -w" -o $(abspath .cache/kwok/kwok) sigs.k8s.io/kwok/cmd/kwok
+	GLOVEBOX_FIGURES=1 GLOVEBOX_REQUIRE=kubernetes test/kubernetes.sh test/kwok.sh \
+		$(GO) test -tags nogvisor -count=1 -timeout 40m -v -run '^TestKwok' ./internal/driver/kubernetes
+
 .PHONY: compatibility
 compatibility: build ## other projects' tests in a sandbox and here: the table of docs/compatibility.md; takes half an hour
 	@test/compatibility.sh $(SUITES)
