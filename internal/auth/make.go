@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -84,11 +85,7 @@ func (a *Auth) Make(ctx context.Context, n TokenSpec) (string, sandbox.Token, er
 	if len(n.Description) > maxDescription || !utf8.ValidString(n.Description) || strings.ContainsFunc(n.Description, unicode.IsControl) {
 		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Invalid, "description: must be a line of at most %d bytes", maxDescription)
 	}
-	if t, err := a.inForce(ctx, n.Name); err == nil {
-		return "", sandbox.Token{}, sandbox.WithHint(
-			sandbox.Errorf(sandbox.Conflict, "name: %q is already the name of the valid token %s", n.Name, t.ID),
-			"rotate or revoke that token, or use another name")
-	} else if !errors.Is(err, sandbox.NotFound) {
+	if err := a.checkFree(ctx, n.Name); err != nil {
 		return "", sandbox.Token{}, err
 	}
 	text := NewToken(a.shard)
@@ -104,10 +101,27 @@ func (a *Auth) Make(ctx context.Context, n TokenSpec) (string, sandbox.Token, er
 	if n.Lifetime > 0 {
 		t.Expires = t.Created.Add(n.Lifetime)
 	}
-	if err := a.tokens.PutToken(ctx, t); err != nil {
+	err = a.tokens.PutToken(ctx, t)
+	if errors.Is(err, sandbox.Conflict) { // another request was faster
+		err = cmp.Or(a.checkFree(ctx, n.Name), err)
+	}
+	if err != nil {
 		return "", sandbox.Token{}, sandbox.Wrap(err, "create token", n.Name)
 	}
 	return text, t, nil
+}
+
+// checkFree returns an error wrapping [sandbox.Conflict] if a token in force has the name.
+func (a *Auth) checkFree(ctx context.Context, name string) error {
+	t, err := a.inForce(ctx, name)
+	switch {
+	case err == nil:
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "name: %q is already the name of the valid token %s", name, t.ID),
+			"rotate or revoke that token, or use another name")
+	case errors.Is(err, sandbox.NotFound):
+		return nil
+	}
+	return err
 }
 
 // A Rotation says how to rotate a token.

@@ -36,14 +36,19 @@ func scanToken(scan scanFunc) (Token, error) {
 }
 
 // PutToken adds a token. A zero Created means now. Identifier and hash must be
-// new.
+// new. The error is of kind Conflict if a token in force has the name.
 func (s *Store) PutToken(ctx context.Context, t Token) error {
 	if t.Created.IsZero() {
 		t.Created = s.Now()
 	}
-	_, err := s.exec(ctx, `INSERT INTO tokens (id, name, principal, hash, scopes, description, created_at, expires_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		t.ID, t.Name, t.Principal, t.Hash[:], strings.Join(t.Scopes, " "), t.Description, micros(t.Created), micros(t.Expires))
+	// One statement, so that of two requests at the same time one gets the name.
+	n, err := s.exec(ctx, `INSERT INTO tokens (id, name, principal, hash, scopes, description, created_at, expires_at)
+		SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 WHERE NOT EXISTS (SELECT 1 FROM tokens
+			WHERE name = ?2 AND name != '' AND revoked_at = 0 AND (expires_at = 0 OR expires_at > ?9))`,
+		t.ID, t.Name, t.Principal, t.Hash[:], strings.Join(t.Scopes, " "), t.Description, micros(t.Created), micros(t.Expires), s.now().UnixMicro())
+	if err == nil && n == 0 {
+		err = sandbox.Errorf(sandbox.Conflict, "a valid token has the name %q", t.Name)
+	}
 	return sandbox.Wrap(err, "store token", t.ID)
 }
 

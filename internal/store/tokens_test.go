@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // TestTokensNamed finds tokens by identifier and by name, also those of a store of the
@@ -75,5 +77,50 @@ func TestForgetTokens(t *testing.T) {
 		if d := cmp.Diff(step.want, got); err != nil || d != "" {
 			t.Errorf("before %v, most %d: %v, -want +got\n%s", step.before, step.most, err, d)
 		}
+	}
+}
+
+// TestTokenNames has several requests ask for one name at the same time: one gets it, until
+// its token is revoked or has expired.
+func TestTokenNames(t *testing.T) {
+	s, ctx := mustOpen(t, t.TempDir()), t.Context()
+	put := func(expires time.Time) int {
+		const callers = 8
+		made := make(chan bool, callers)
+		for range callers {
+			go func() {
+				token := Token{ID: sandbox.NewTokenID(), Name: "ci", Expires: expires}
+				copy(token.Hash[:], token.ID)
+				err := s.PutToken(ctx, token)
+				if err != nil && sandbox.KindOf(err) != sandbox.Conflict {
+					t.Error(err)
+				}
+				made <- err == nil
+			}()
+		}
+		n := 0
+		for range callers {
+			if <-made {
+				n++
+			}
+		}
+		return n
+	}
+	soon := time.Now().Add(300 * time.Millisecond)
+	for i, expires := range []time.Time{soon, {}} {
+		if n := put(expires); n != 1 {
+			t.Errorf("round %d: %d callers got the name, want 1", i, n)
+		}
+		time.Sleep(time.Until(soon) + time.Millisecond)
+	}
+	list, err := s.TokensNamed(ctx, "ci")
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if err := s.RevokeToken(ctx, list[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	if n := put(time.Time{}); n != 1 {
+		t.Errorf("after the revocation %d callers got the name, want 1", n)
 	}
 }
