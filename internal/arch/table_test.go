@@ -60,9 +60,10 @@ var table = []row{
 	{"driver/container/registries", "network, sandbox"},
 	{"driver/container/stdio", "nothing"},
 	{"driver/docker", "driver, driver/container, driver/container/lease, driver/container/registries, driver/container/stdio, driver/docker/dockerapi, driver/docker/snapshots, sandbox"},
-	{"driver/kubernetes", "driver, driver/container, driver/container/lease, driver/container/stdio, driver/kubernetes/claim, driver/kubernetes/doctor, sandbox"},
+	{"driver/kubernetes", "driver, driver/container, driver/container/lease, driver/container/stdio, driver/kubernetes/claim, driver/kubernetes/doctor, driver/kubernetes/podstate, sandbox"},
 	{"driver/kubernetes/claim", "driver/container, sandbox"},
 	{"driver/kubernetes/doctor", "driver/kubernetes/probe, sandbox"},
+	{"driver/kubernetes/podstate", "driver/container, sandbox"},
 	{"driver/kubernetes/probe", "nothing"},
 	{"driver/docker/dockerapi", "driver, driver/container, driver/container/stdio, sandbox"},
 	{"driver/docker/snapshots", "driver, driver/container, driver/container/filearchive, driver/docker/dockerapi, guestapi, sandbox"},
@@ -212,7 +213,7 @@ var outside = map[string][]string{
 	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "dashboard", "httpserver", "network", "signin"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/bundle", "driver/gvisor/callfilter", "driver/gvisor/checkpoint", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
-	"k8s.io/api":                             {"driver/kubernetes", "driver/kubernetes/claim", "driver/kubernetes/doctor"},
+	"k8s.io/api":                             {"driver/kubernetes", "driver/kubernetes/claim", "driver/kubernetes/doctor", "driver/kubernetes/podstate"},
 	"k8s.io/apimachinery":                    {"driver/kubernetes", "driver/kubernetes/doctor"},
 	"k8s.io/client-go":                       {"driver/kubernetes"}, // without its typed clients, which have all types of all APIs
 	"k8s.io/klog/v2":                         {"driver/kubernetes"}, // to silence that client

@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -155,7 +156,7 @@ func (d *Driver) await(ctx context.Context, a *api, ref string) error {
 	if err != nil {
 		return err
 	}
-	return a.await(ctx, id, podName(ref), d.opts.StartTimeout, started)
+	return a.await(ctx, id, podName(ref), d.opts.StartTimeout, podstate.Started)
 }
 
 // await waits until check is satisfied with a Pod that starts. The error of a Pod for
@@ -171,7 +172,7 @@ func (a *api) await(ctx context.Context, id, name string, limit time.Duration, c
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		warning := a.lastWarning(context.WithoutCancel(ctx), name)
-		return errors.Join(ctx.Err(), pendingError(last, warning, time.Since(began).Round(time.Second)))
+		return errors.Join(ctx.Err(), podstate.PendingError(last, warning, time.Since(began).Round(time.Second)))
 	}
 	return err
 }
@@ -189,7 +190,7 @@ func (d *Driver) whyEnded(ctx context.Context, a *api, ref string, err error) er
 	if perr != nil {
 		return err
 	}
-	if _, why := started(pod); why != nil {
+	if _, why := podstate.Started(pod); why != nil {
 		return errors.Join(why, err)
 	}
 	return err

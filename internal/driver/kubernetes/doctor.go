@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/doctor"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -71,7 +72,7 @@ func (p *prober) Start(ctx context.Context, pod *corev1.Pod, ready func(*corev1.
 		if pod != nil && ready(pod) {
 			return true, nil
 		}
-		_, err := started(pod)
+		_, err := podstate.Started(pod)
 		return false, err
 	})
 }

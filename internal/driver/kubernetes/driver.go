@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/doctor"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -181,7 +182,7 @@ func (d *Driver) attach(ctx context.Context, ref string) (*container.Box, error)
 	if err != nil {
 		return nil, err
 	}
-	if !stateOf(pod, time.Now()).Running || pod.DeletionTimestamp != nil {
+	if !podstate.Of(pod, time.Now()).Running || pod.DeletionTimestamp != nil {
 		return nil, driver.ErrGone
 	}
 	rec, err := container.DecodeRecord(pod.Annotations)
@@ -256,7 +257,7 @@ func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
 	}
 	var names []string
 	err = a.list(ctx, labelManager+"="+manager+","+container.LabelState+"!="+id, func(pod *corev1.Pod) {
-		if isOver(pod, time.Now()) && time.Since(pod.CreationTimestamp.Time) > leftoverAge {
+		if podstate.IsOver(pod, time.Now()) && time.Since(pod.CreationTimestamp.Time) > leftoverAge {
 			names = append(names, pod.Name)
 		}
 	})

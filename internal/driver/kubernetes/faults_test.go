@@ -20,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -517,7 +518,7 @@ func TestLostNode(t *testing.T) {
 	d := f.open(t, nil)
 	ref := f.running(t, d)
 	f.change(podName(ref), func(p *corev1.Pod) {
-		due := metav1.NewTime(time.Now().Add(-2 * lostTime))
+		due := metav1.NewTime(time.Now().Add(-2 * podstate.LostTime))
 		p.DeletionTimestamp = &due
 	})
 	if _, err := d.Attach(t.Context(), ref); !driver.IsGone(err) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -47,7 +48,7 @@ func (p *platform) State(ctx context.Context, ref string) (container.State, erro
 	if err != nil {
 		return container.State{}, err
 	}
-	return stateOf(pod, time.Now()), nil
+	return podstate.Of(pod, time.Now()), nil
 }
 
 // inspect returns the Pod of a box of this state directory. The error wraps
@@ -80,7 +81,7 @@ func (p *platform) AwaitEnd(ctx context.Context, ref string) (container.State, e
 		if pod == nil {
 			return true, driver.ErrGone
 		}
-		last = stateOf(pod, time.Now())
+		last = podstate.Of(pod, time.Now())
 		return !last.Running, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

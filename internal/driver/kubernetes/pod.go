@@ -13,13 +13,14 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/claim"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // Names of what a Pod of a box consists of.
 const (
-	guestContainer = "guest" // installs the guest's program
-	boxContainer   = "box"
+	guestContainer = podstate.GuestContainer
+	boxContainer   = podstate.BoxContainer
 	guestVolume    = "guest"
 )
 
@@ -181,46 +182,3 @@ func volumesOf(p *container.Plan) ([]corev1.Volume, []corev1.VolumeMount) {
 func scratchVolume(i int) string { return fmt.Sprintf("scratch-%d", i) }
 
 func pointer[T any](v T) *T { return &v }
-
-// boxStatus returns the status of the box's container, or nil if there is none yet.
-func boxStatus(pod *corev1.Pod) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
-		if c := &pod.Status.ContainerStatuses[i]; c.Name == boxContainer {
-			return c
-		}
-	}
-	return nil
-}
-
-// stateOf returns the state of the box of a Pod.
-func stateOf(pod *corev1.Pod, now time.Time) container.State {
-	status := boxStatus(pod)
-	if status == nil {
-		return container.State{}
-	}
-	s := container.State{Running: status.State.Running != nil && !isOver(pod, now)}
-	if t := status.State.Terminated; t != nil {
-		s.OOMKilled = t.Reason == "OOMKilled"
-	}
-	// The kubelet reports what it has put into force, since Kubernetes 1.33.
-	if r := status.Resources; r != nil {
-		s.CPUs = r.Limits.Cpu().AsApproximateFloat64()
-		s.MemoryBytes = r.Limits.Memory().Value()
-		s.Source = "the node's control group, as the Pod's status reports it; the kernel inside shows none"
-	}
-	return s
-}
-
-// lostTime is how long the deletion of a Pod may be overdue before its node counts
-// as lost.
-const lostTime = 30 * time.Second
-
-// isOver reports whether a Pod runs no longer, whatever its containers' last report.
-// A node that is lost reports nothing.
-func isOver(pod *corev1.Pod, now time.Time) bool {
-	switch pod.Status.Phase {
-	case corev1.PodFailed, corev1.PodSucceeded:
-		return true
-	}
-	return pod.DeletionTimestamp != nil && now.After(pod.DeletionTimestamp.Add(lostTime))
-}

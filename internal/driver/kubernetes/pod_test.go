@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -121,7 +122,7 @@ func TestPodIsValid(t *testing.T) {
 
 func TestStateOf(t *testing.T) {
 	pod := testPod(t, false)
-	if s := stateOf(pod, time.Now()); s.Running || s.Source != "" {
+	if s := podstate.Of(pod, time.Now()); s.Running || s.Source != "" {
 		t.Errorf("a Pod without a status: %+v", s)
 	}
 	pod.Status.Phase = corev1.PodRunning
@@ -131,7 +132,7 @@ func TestStateOf(t *testing.T) {
 			corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("512Mi"),
 		}},
 	}}
-	if s := stateOf(pod, time.Now()); !s.Running || s.CPUs != 1.5 || s.MemoryBytes != 512<<20 || s.Source == "" {
+	if s := podstate.Of(pod, time.Now()); !s.Running || s.CPUs != 1.5 || s.MemoryBytes != 512<<20 || s.Source == "" {
 		t.Errorf("a Pod that runs: %+v", s)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -43,7 +44,7 @@ func (t *tunnel) Explain(err error) error {
 		return err
 	}
 	if !errors.Is(err, container.ErrNoTunnel) && !errors.Is(err, errNoClass) {
-		return sandbox.WithHint(sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Unavailable, "the network of the sandbox does not begin: %w", err), retryTime),
+		return sandbox.WithHint(sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Unavailable, "the network of the sandbox does not begin: %w", err), podstate.RetryTime),
 			"try again; if it persists, see whether the API server lets connections live: kubectl exec")
 	}
 	class := "the runtime class " + t.class
