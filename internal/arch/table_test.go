@@ -22,6 +22,7 @@ var table = []row{
 	{"filelock", "nothing"},
 	{"sealed", "sandbox"},
 	{"state", "sandbox, sealed"},
+	{"pinned", "sandbox"},
 	{"ansi", "nothing"},
 	{"trace", "nothing"},
 	{"fair", "sandbox"},
