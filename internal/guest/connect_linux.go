@@ -50,6 +50,23 @@ func notThere(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
 }
 
+// dialGuest connects to a socket of the guest, or of a process above it. The guest may
+// have just been started, and may not listen yet.
+func dialGuest(socket string) (*net.UnixConn, error) {
+	dial := func() (*net.UnixConn, error) {
+		return net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	}
+	conn, err := dial()
+	for deadline := time.Now().Add(connectWait); notThere(err) && time.Now().Before(deadline); {
+		time.Sleep(connectPause)
+		conn, err = dial()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to the guest: %w", err)
+	}
+	return conn, nil
+}
+
 // relayMain copies between the guest, or the carrier of its packets, and descriptors
 // 0 and 1. It ends when the guest closes the connection.
 func relayMain(args []string) error {
@@ -63,17 +80,9 @@ func relayMain(args []string) error {
 	if *tunnel {
 		*socket = tunnelSocket(*socket)
 	}
-	dial := func() (*net.UnixConn, error) {
-		return net.DialUnix("unix", nil, &net.UnixAddr{Name: *socket, Net: "unix"})
-	}
-	// The guest may have just been started, and may not listen yet.
-	conn, err := dial()
-	for deadline := time.Now().Add(connectWait); notThere(err) && time.Now().Before(deadline); {
-		time.Sleep(connectPause)
-		conn, err = dial()
-	}
+	conn, err := dialGuest(*socket)
 	if err != nil {
-		return fmt.Errorf("connect to the guest: %w", err)
+		return err
 	}
 	defer conn.Close()
 	in, out := os.NewFile(0, "input"), os.NewFile(1, "output")

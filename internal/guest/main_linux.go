@@ -31,6 +31,8 @@ func IsSudo(argv []string) bool { return filepath.Base(argv[0]) == sudo.Name }
 //	connect [--socket]  hand descriptor 0, a stream socket, to the guest
 //	relay [--socket]    copy between descriptors 0 and 1 and the guest; with
 //	                    --tunnel, the process that carries its packets
+//	direct [--socket]   pass an order of descriptor 0 on, to listen at the address of
+//	                    the Pod; the answer goes to 1
 //	picture TYPE        shrink the picture at descriptor 0; the answer goes to 1
 //	picture TYPE WIDTH  turn it into sixels of at most that width
 //	hostname NAME       set the hostname of the box
@@ -53,7 +55,8 @@ func IsSudo(argv []string) bool { return filepath.Base(argv[0]) == sudo.Name }
 //	--leased                 end when the standard input ends; without --stdio, also
 //	                         if its first byte does not come soon
 //	--leave-network          leave the network for a namespace with a loopback only,
-//	                         if the kernel permits that
+//	                         if the kernel permits that; listen in the first one,
+//	                         when "direct" says so
 //	--tunnel                 with --leave-network: have an interface there as well
 //	--mtu N, --address PREFIX...
 //	                         what that interface has
@@ -78,7 +81,7 @@ func Main(args []string) int {
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "picture": picture.Main, "tunnel": tunnelMain, "install-guest": installMain, "hostname": hostnameMain}[command]
+	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "direct": directMain, "picture": picture.Main, "tunnel": tunnelMain, "install-guest": installMain, "hostname": hostnameMain}[command]
 	err := fmt.Errorf("unknown command %q", command)
 	if run != nil {
 		err = run(args)

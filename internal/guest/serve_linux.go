@@ -116,6 +116,9 @@ func serve(args []string) error {
 		}
 		os.Exit(status)
 	case o.leave:
+		if err := o.listenDirect(); err != nil { // the sandbox is reached by relays then
+			fmt.Fprintln(os.Stderr, "glovebox-guest: take no orders to listen:", err)
+		}
 		status, refused := o.leaveNetwork(args)
 		if refused == nil {
 			os.Exit(status)
