@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/container/lease"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -119,7 +120,7 @@ func (d *Driver) launch(ctx context.Context, a *api, rec *container.Record) (_ *
 			return nil, err
 		}
 	}
-	streams, err := p.relay(ctx, spec.ID, container.RelayArgs())
+	streams, err := p.relay(ctx, spec.ID, guestapi.DirectGuest)
 	if driver.IsGone(err) {
 		return nil, d.whyEnded(ctx, a, spec.ID, err)
 	}

@@ -14,6 +14,10 @@
 // to the standard input of the guest. It carries one byte, and its end ends the box. A
 // box with a network has another exec, for its packets, which is made again when it ends.
 //
+// With [Options].Direct, the guest and its packets are reached at the Pod's address
+// instead: see package direct. The order to listen, the byte of an attached box and all
+// calls about Pods still go through the API server.
+//
 // # Confinement
 //
 // The Pod meets the level "restricted" of Kubernetes' Pod Security Standards: the

@@ -14,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/direct"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/doctor"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -48,6 +49,8 @@ type Options struct {
 	// access mode ReadWriteMany, that has the workspaces. If it is empty, the server
 	// has them, and copies them.
 	WorkspaceClaim string
+	// Direct has the driver connect to the addresses of Pods, and not by the API server.
+	Direct bool
 	// StartTimeout is how long a Pod may take to start; 0 is [DefaultStartTimeout].
 	StartTimeout time.Duration
 	// Network is the path of a program for Linux, whose main function calls
@@ -82,6 +85,7 @@ type Driver struct {
 	conn  *connection
 	state *container.StateDir
 	boxes *container.Boxes
+	links *direct.Links // nil if all traffic goes through the API server
 	// keeper is the server of workspaces, if they are in a claim.
 	keeper *container.WorkspaceServer
 }
@@ -102,6 +106,9 @@ func New(opts Options) (*Driver, error) {
 	d := &Driver{opts: opts, state: container.NewStateDir(opts.StateDir, Name)}
 	d.boxes = container.NewBoxes(d.state, opts.Network)
 	d.conn = &connection{opts: &d.opts}
+	if opts.Direct {
+		d.links = direct.New()
+	}
 	d.keeper = container.NewWorkspaceServer(d.startKeeper, opts.Log)
 	return d, nil
 }
@@ -154,7 +161,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 }
 
 func (d *Driver) platform(a *api) *platform {
-	return &platform{api: a, conn: d.conn, state: d.state}
+	return &platform{api: a, conn: d.conn, state: d.state, links: d.links}
 }
 
 func (d *Driver) tunnel(p *platform, ref string) *tunnel {

@@ -44,13 +44,16 @@ func webServer(t *testing.T) *net.TCPAddr {
 }
 
 // withNetwork returns a driver whose boxes can have a network.
-func (f *fakeCluster) withNetwork(t *testing.T) *Driver {
+func (f *fakeCluster) withNetwork(t *testing.T, change func(*Options)) *Driver {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f.open(t, func(o *Options) { o.Network = program })
+	return f.open(t, func(o *Options) {
+		o.Network = program
+		change(o)
+	})
 }
 
 // linked returns a spec for a box that may reach one server.
@@ -90,63 +93,68 @@ func needNetworkProcess(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	needNetworkProcess(t)
 	server, other := webServer(t), webServer(t)
-	f := newFakeCluster(t)
-	n := f.withNode(t)
-	d := f.withNetwork(t)
-	made, err := d.Create(t.Context(), linked(server))
-	_, noTUN := os.Stat("/dev/net/tun")
-	if sandbox.KindOf(err) == sandbox.Unsupported && sandbox.HintOf(err) != "" && (os.Geteuid() != 0 || noTUN != nil) {
-		f.nothingLeft(t)
-		t.Skip("this machine lets a guest have no network:", err)
+	for name, change := range transports {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeCluster(t)
+			n := f.withNode(t)
+			d := f.withNetwork(t, change)
+			made, err := d.Create(t.Context(), linked(server))
+			_, noTUN := os.Stat("/dev/net/tun")
+			if sandbox.KindOf(err) == sandbox.Unsupported && sandbox.HintOf(err) != "" && (os.Geteuid() != 0 || noTUN != nil) {
+				f.nothingLeft(t)
+				t.Skip("this machine lets a guest have no network:", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := drivertest.NewBox(t, made)
+			if got := get(t, b, server); got != "hello" {
+				t.Fatalf("from the server that is allowed: %q", got)
+			}
+			if got := get(t, b, other); got != "" {
+				t.Errorf("from a server that is not allowed: %q", got)
+			}
+			if got := b.MustRun(t, drivertest.Cmd{Shell: "grep -c 'CapEff:.*[1-9a-f]' /proc/self/status; cut -d: -f1 /proc/net/dev | tail -n +3 | xargs"}).Stdout; os.Geteuid() != 0 && got != "0\nlo eth0\n" {
+				t.Errorf("capabilities and interfaces of a program: %q", got)
+			}
+			receipt, err := b.Receipt(t.Context())
+			if c := receipt.Control(sandbox.ControlNetwork); err != nil || !c.Enforced || !strings.Contains(c.Value, "policy in force: "+server.String()) {
+				t.Errorf("the receipt says of the network: %+v, %v", c, err)
+			}
+			n.cut() // the API server restarts
+			cutDirect(t)
+			for end := time.Now().Add(time.Minute); b.Client.Health(t.Context()) != nil; {
+				if time.Now().After(end) {
+					t.Fatal("the guest is not reached again")
+				}
+			}
+			for end := time.Now().Add(time.Minute); get(t, b, server) != "hello"; {
+				if time.Now().After(end) {
+					t.Fatal("the network is not carried again")
+				}
+			}
+			d.boxes.Release() // the server restarts
+			again, err := d.Attach(t.Context(), b.Ref())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = drivertest.NewBox(t, again)
+			if got := get(t, b, server); got != "hello" {
+				t.Errorf("after another driver took it over: %q", got)
+			}
+			if err := b.Destroy(t.Context()); err != nil {
+				t.Error(err)
+			}
+			dir, err := d.state.NetworkDir(b.Ref())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("the directory of the network is left: %v", err)
+			}
+			f.nothingLeft(t)
+		})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := drivertest.NewBox(t, made)
-	if got := get(t, b, server); got != "hello" {
-		t.Fatalf("from the server that is allowed: %q", got)
-	}
-	if got := get(t, b, other); got != "" {
-		t.Errorf("from a server that is not allowed: %q", got)
-	}
-	if got := b.MustRun(t, drivertest.Cmd{Shell: "grep -c 'CapEff:.*[1-9a-f]' /proc/self/status; cut -d: -f1 /proc/net/dev | tail -n +3 | xargs"}).Stdout; os.Geteuid() != 0 && got != "0\nlo eth0\n" {
-		t.Errorf("capabilities and interfaces of a program: %q", got)
-	}
-	receipt, err := b.Receipt(t.Context())
-	if c := receipt.Control(sandbox.ControlNetwork); err != nil || !c.Enforced || !strings.Contains(c.Value, "policy in force: "+server.String()) {
-		t.Errorf("the receipt says of the network: %+v, %v", c, err)
-	}
-	n.cut() // the API server restarts
-	for end := time.Now().Add(time.Minute); b.Client.Health(t.Context()) != nil; {
-		if time.Now().After(end) {
-			t.Fatal("the guest is not reached again")
-		}
-	}
-	for end := time.Now().Add(time.Minute); get(t, b, server) != "hello"; {
-		if time.Now().After(end) {
-			t.Fatal("the network is not carried again")
-		}
-	}
-	d.boxes.Release() // the server restarts
-	again, err := d.Attach(t.Context(), b.Ref())
-	if err != nil {
-		t.Fatal(err)
-	}
-	b = drivertest.NewBox(t, again)
-	if got := get(t, b, server); got != "hello" {
-		t.Errorf("after another driver took it over: %q", got)
-	}
-	if err := b.Destroy(t.Context()); err != nil {
-		t.Error(err)
-	}
-	dir, err := d.state.NetworkDir(b.Ref())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("the directory of the network is left: %v", err)
-	}
-	f.nothingLeft(t)
 }
 
 // TestNoNetwork: a node whose kernel does not let the guest make its interface.
@@ -158,7 +166,7 @@ func TestNoNetwork(t *testing.T) {
 		}
 		return args
 	}
-	d := f.withNetwork(t)
+	d := f.withNetwork(t, transports["exec"])
 	spec := unisolated(true)
 	spec.Network = sandbox.NetworkInternet
 	_, err := d.Create(t.Context(), spec)

@@ -2,9 +2,11 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +44,10 @@ type fakeNode struct {
 	// refusals and ends count down the next programs that a starting node refuses to
 	// execute, and whose streams it ends at once.
 	refusals, ends int
-	work           sync.WaitGroup
+	// order, if not nil, changes the arguments of a program that passes an order to listen
+	// on, or answers it.
+	order func(argv []string) (_ []string, answer string)
+	work  sync.WaitGroup
 }
 
 type fakeRun struct {
@@ -77,6 +82,12 @@ func (f *fakeCluster) withNode(t *testing.T) *fakeNode {
 	})
 	f.refuse = n.serve
 	return n
+}
+
+// address returns the address of a Pod, which is one of this machine.
+func address(pod string) string {
+	h := sha256.Sum256([]byte(pod))
+	return netip.AddrFrom4([4]byte{127, h[0] | 1, h[1], h[2] | 1}).String()
 }
 
 func (n *fakeNode) socket(pod string) string { return filepath.Join(n.dir, pod[len(pod)-8:]) }
@@ -142,7 +153,7 @@ func (n *fakeNode) run(name string) {
 	n.runs[name] = run
 	n.work.Go(func() {
 		n.f.change(name, func(p *corev1.Pod) {
-			p.Status.Phase = corev1.PodRunning
+			p.Status.Phase, p.Status.PodIP = corev1.PodRunning, address(name)
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{
 				Name: boxContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 				Resources: &corev1.ResourceRequirements{Limits: corev1.ResourceList{
@@ -162,6 +173,12 @@ func (n *fakeNode) run(name string) {
 			}
 		})
 	})
+}
+
+// transports are the ways to guests, by name, as changes of a driver's options.
+var transports = map[string]func(*Options){
+	"exec":   func(*Options) {},
+	"direct": func(o *Options) { o.Direct = true },
 }
 
 // cut ends all streams, as the end of the API server does.
@@ -215,6 +232,13 @@ func (n *fakeNode) stream(w http.ResponseWriter, r *http.Request, name, verb str
 	input := run.stdin
 	if verb == "exec" {
 		argv := r.URL.Query()["command"]
+		if n.order != nil && argv[1] == "direct" {
+			var answer string
+			if argv, answer = n.order(argv); answer != "" {
+				_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{channelStdout}, answer...))
+				return
+			}
+		}
 		cmd := exec.Command(n.guest, append(slices.Clone(argv[1:]), "--socket", filepath.Join(n.socket(name), "s"))...)
 		var output, errors io.Reader
 		if input, err = cmd.StdinPipe(); err == nil {
@@ -281,57 +305,65 @@ func unisolated(detached bool) *driver.Spec {
 
 // TestBox makes boxes by the real guest, and uses and ends them.
 func TestBox(t *testing.T) {
-	f := newFakeCluster(t)
-	f.withNode(t)
-	d := f.open(t, nil)
-	for _, detached := range []bool{true, false} {
-		b := drivertest.Launch(t, d, unisolated(detached))
-		if r := b.MustRun(t, drivertest.Cmd{Shell: "cat | wc -c; env | grep -c ^KUBERNETES_; exit 3", Stdin: make([]byte, 1<<20)}); r.Stdout != "1048576\n0\n" || r.End.Code() != 3 {
-			t.Errorf("detached %v: a run: %v", detached, r)
-		}
-		receipt, err := b.Receipt(t.Context())
-		if err != nil || len(receipt) != len(sandbox.ControlNames()) {
-			t.Errorf("Receipt: %v, %v", receipt, err)
-		}
-		other, err := d.Attach(t.Context(), b.Ref())
-		if err != nil {
-			t.Fatalf("Attach: %v", err)
-		}
-		drivertest.NewBox(t, other).Answers(t, "by a second connection")
-		if err := b.Destroy(t.Context()); err != nil {
-			t.Errorf("Destroy: %v", err)
-		}
-		if err := b.Client.Health(t.Context()); !driver.IsGone(err) {
-			t.Errorf("a destroyed box answers %v, want that it is gone", err)
-		}
+	for name, change := range transports {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeCluster(t)
+			f.withNode(t)
+			d := f.open(t, change)
+			for _, detached := range []bool{true, false} {
+				b := drivertest.Launch(t, d, unisolated(detached))
+				if r := b.MustRun(t, drivertest.Cmd{Shell: "cat | wc -c; env | grep -c ^KUBERNETES_; exit 3", Stdin: make([]byte, 1<<20)}); r.Stdout != "1048576\n0\n" || r.End.Code() != 3 {
+					t.Errorf("detached %v: a run: %v", detached, r)
+				}
+				receipt, err := b.Receipt(t.Context())
+				if err != nil || len(receipt) != len(sandbox.ControlNames()) {
+					t.Errorf("Receipt: %v, %v", receipt, err)
+				}
+				other, err := d.Attach(t.Context(), b.Ref())
+				if err != nil {
+					t.Fatalf("Attach: %v", err)
+				}
+				drivertest.NewBox(t, other).Answers(t, "by a second connection")
+				if err := b.Destroy(t.Context()); err != nil {
+					t.Errorf("Destroy: %v", err)
+				}
+				if err := b.Client.Health(t.Context()); !driver.IsGone(err) {
+					t.Errorf("a destroyed box answers %v, want that it is gone", err)
+				}
+			}
+			f.nothingLeft(t)
+		})
 	}
-	f.nothingLeft(t)
 }
 
 // TestHolder: an attached box ends when its driver does, and a detached one does not.
 func TestHolder(t *testing.T) {
-	f := newFakeCluster(t)
-	n := f.withNode(t)
-	d := f.open(t, nil)
-	attached := drivertest.Launch(t, d, unisolated(false)).Ref()
-	detached := drivertest.Launch(t, d, unisolated(true)).Ref()
-	d.boxes.Release()
-	n.mu.Lock()
-	run := n.runs[podName(attached)]
-	n.mu.Unlock()
-	select {
-	case <-run.ended:
-	case <-time.After(time.Minute):
-		t.Fatal("an attached box outlives its holder")
+	for name, change := range transports {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeCluster(t)
+			n := f.withNode(t)
+			d := f.open(t, change)
+			attached := drivertest.Launch(t, d, unisolated(false)).Ref()
+			detached := drivertest.Launch(t, d, unisolated(true)).Ref()
+			d.boxes.Release()
+			n.mu.Lock()
+			run := n.runs[podName(attached)]
+			n.mu.Unlock()
+			select {
+			case <-run.ended:
+			case <-time.After(time.Minute):
+				t.Fatal("an attached box outlives its holder")
+			}
+			if _, err := d.Attach(t.Context(), attached); !driver.IsGone(err) {
+				t.Errorf("Attach to the box that ended: %v", err)
+			}
+			b, err := d.Attach(t.Context(), detached)
+			if err != nil {
+				t.Fatalf("Attach to the detached box: %v", err)
+			}
+			drivertest.NewBox(t, b).Answers(t, "after its holder left")
+		})
 	}
-	if _, err := d.Attach(t.Context(), attached); !driver.IsGone(err) {
-		t.Errorf("Attach to the box that ended: %v", err)
-	}
-	b, err := d.Attach(t.Context(), detached)
-	if err != nil {
-		t.Fatalf("Attach to the detached box: %v", err)
-	}
-	drivertest.NewBox(t, b).Answers(t, "after its holder left")
 }
 
 // TestRelayEnds: a box is reached again after its connection broke, and is gone when

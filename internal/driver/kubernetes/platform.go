@@ -12,7 +12,9 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/direct"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -29,11 +31,13 @@ type platform struct {
 	api   *api
 	conn  *connection
 	state *container.StateDir
+	links *direct.Links // nil if all traffic goes through the API server
 }
 
 var (
 	_ container.Platform = (*platform)(nil)
 	_ container.Ender    = (*platform)(nil)
+	_ direct.Cluster     = (*platform)(nil)
 )
 
 // Usable implements [container.Platform].
@@ -92,26 +96,57 @@ func (p *platform) AwaitEnd(ctx context.Context, ref string) (container.State, e
 
 // Relay implements [container.Platform].
 func (p *platform) Relay(ctx context.Context, ref string) (net.Conn, error) {
-	streams, err := p.relay(ctx, ref, container.RelayArgs())
-	if err != nil {
-		return nil, err
-	}
-	return streams, nil
+	return p.relay(ctx, ref, guestapi.DirectGuest)
 }
 
-// relay executes the guest's program with args in the Pod of a box. It tries again if the
-// API server answers and the node does not.
-func (p *platform) relay(ctx context.Context, ref string, args []string) (*stream, error) {
-	return container.Reach(ctx, p, ref, func() (*stream, bool, error) {
-		streams, err := p.api.exec(ctx, podName(ref), append([]string{container.GuestPath}, args...))
-		if err == nil {
+// relay connects to the guest of a box, or to its packets. It tries again if the API
+// server answers and the node does not, or if the address of the Pod does not.
+func (p *platform) relay(ctx context.Context, ref string, purpose byte) (container.Streams, error) {
+	return container.Reach(ctx, p, ref, func() (container.Streams, bool, error) {
+		streams, err := p.connect(ctx, ref, purpose)
+		switch {
+		case err == nil:
 			return streams, false, nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return nil, false, errors.Join(ctx.Err(), err)
+		case errors.Is(err, direct.ErrRefused):
+			return nil, false, err
+		case errors.Is(err, direct.ErrNotReached):
+			return nil, true, err
 		}
 		return nil, !noAnswer(err), sandbox.Errorf(sandbox.Unavailable, "reach the guest: %w", explainBox(ctx, err))
 	})
+}
+
+func (p *platform) connect(ctx context.Context, ref string, purpose byte) (container.Streams, error) {
+	switch {
+	case p.links != nil:
+		return p.links.Dial(ctx, p, ref, podName(ref), purpose)
+	case purpose == guestapi.DirectPackets:
+		return p.Exec(ctx, ref, container.PacketRelayArgs())
+	}
+	return p.Exec(ctx, ref, container.RelayArgs())
+}
+
+// Exec implements [direct.Cluster].
+func (p *platform) Exec(ctx context.Context, ref string, args []string) (container.Streams, error) {
+	s, err := p.api.exec(ctx, podName(ref), append([]string{container.GuestPath}, args...))
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Address implements [direct.Cluster].
+func (p *platform) Address(ctx context.Context, ref string) (string, error) {
+	pod, err := p.api.pod(ctx, podName(ref))
+	if err != nil {
+		return "", err
+	}
+	if pod.Status.PodIP == "" {
+		return "", sandbox.Errorf(sandbox.Unavailable, "%w: the cluster does not report it yet", direct.ErrNotReached)
+	}
+	return pod.Status.PodIP, nil
 }
 
 // Snapshot implements [container.Platform].
@@ -121,6 +156,9 @@ func (p *platform) Snapshot(context.Context, *container.Record, string, containe
 
 // Remove implements [container.Platform]. It does as much as it can when ctx ends.
 func (p *platform) Remove(ctx context.Context, ref string) error {
+	if p.links != nil {
+		p.links.Forget(ref)
+	}
 	dir, err := p.state.NetworkDir(ref)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/driver/container/stdio"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -31,11 +32,7 @@ func (t *tunnel) Start(ctx context.Context) (container.Streams, error) {
 }
 
 func (t *tunnel) open(ctx context.Context) (stdio.Streams, error) {
-	s, err := t.platform.relay(ctx, t.ref, container.PacketRelayArgs())
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return t.platform.relay(ctx, t.ref, guestapi.DirectPackets)
 }
 
 // Explain implements [container.Tunnel].
