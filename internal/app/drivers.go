@@ -68,8 +68,9 @@ func kubernetesOptions(c config.Kubernetes, stateDir string, log *slog.Logger) k
 	return kubernetes.Options{
 		Kubeconfig: c.Kubeconfig, Context: c.Context, Namespace: c.Namespace,
 		RuntimeClass: c.RuntimeClass, AllowContainer: c.AllowContainerBoundary,
-		GuestImage: c.GuestImage, PullSecrets: c.PullSecrets, WorkspaceClaim: c.WorkspaceClaim, StartTimeout: time.Duration(c.StartTimeout),
-		Network: networkProgram(), StateDir: stateDir, Log: log,
+		GuestImage: c.GuestImage, PullSecrets: c.PullSecrets, WorkspaceClaim: c.WorkspaceClaim, Direct: c.Transport == config.TransportDirect,
+		StartTimeout: time.Duration(c.StartTimeout),
+		Network:      networkProgram(), StateDir: stateDir, Log: log,
 	}
 }
 

@@ -213,9 +213,19 @@ type Kubernetes struct {
 	PullSecrets []string `yaml:"pull_secrets"`
 	// WorkspaceClaim is the PersistentVolumeClaim that has workspaces.
 	WorkspaceClaim string `yaml:"workspace_claim"`
+	// Transport is how the server reaches sandboxes: [TransportExec] or
+	// [TransportDirect].
+	Transport string `yaml:"transport"`
 	// StartTimeout is how long a Pod may take to start.
 	StartTimeout Duration `yaml:"start_timeout"`
 }
+
+// The transports of the driver kubernetes: by the API server, and by the addresses of
+// Pods.
+const (
+	TransportExec   = "exec"
+	TransportDirect = "direct"
+)
 
 // Images configures the images of a driver without a container engine.
 type Images struct {
@@ -367,7 +377,7 @@ func Default(getenv func(string) string) Config {
 		Templates: Templates{ContextSize: 1 << 30, ImageSpace: 10 << 30, Builds: 2, BuildTime: Duration(30 * time.Minute), ReadyTime: Duration(time.Minute)},
 		Server:    defaultServer(),
 
-		Kubernetes: Kubernetes{StartTimeout: Duration(2 * time.Minute)},
+		Kubernetes: Kubernetes{Transport: TransportExec, StartTimeout: Duration(2 * time.Minute)},
 	}
 }
 
@@ -486,6 +496,9 @@ func (c *Config) Validate() error {
 	}
 	if w := c.Docker.Workspaces; w != "" && w != "directory" && w != "volume" {
 		return invalid("docker.workspaces", fmt.Sprintf("%q is neither directory nor volume", w), "write directory or volume, or leave it empty")
+	}
+	if t := c.Kubernetes.Transport; t != TransportExec && t != TransportDirect {
+		return invalid("kubernetes.transport", fmt.Sprintf("%q is neither %s nor %s", t, TransportExec, TransportDirect), "write exec, or direct if the server reaches the addresses of Pods")
 	}
 	if c.Kubernetes.StartTimeout <= 0 {
 		return invalid("kubernetes.start_timeout", fmt.Sprintf("%v is not a positive duration", c.Kubernetes.StartTimeout), "write it like 2m")

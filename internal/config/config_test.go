@@ -230,6 +230,8 @@ func TestValidate(t *testing.T) {
 		want  string
 	}{
 		"no driver":          {func(c *Config) { c.Driver = "" }, "driver"},
+		"no transport":       {func(c *Config) { c.Kubernetes.Transport = "" }, "kubernetes.transport"},
+		"unknown transport":  {func(c *Config) { c.Kubernetes.Transport = "tls" }, "kubernetes.transport"},
 		"no state dir":       {func(c *Config) { c.StateDir = "" }, "state_dir"},
 		"relative state dir": {func(c *Config) { c.StateDir = "x/y" }, "state_dir"},
 		"no queue":           {func(c *Config) { c.Sandbox.Queue = -1 }, "sandbox.queue"},
