@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/direct"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/doctor"
 	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/podstate"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -26,9 +27,9 @@ func Doctor(ctx context.Context, opts Options, probe bool) []Check {
 	defer a.close()
 	opts.StartTimeout = cmp.Or(opts.StartTimeout, DefaultStartTimeout)
 	on := &doctor.Cluster{
-		Host: a.config.Host, Namespace: a.namespace, RuntimeClass: opts.RuntimeClass, Claim: opts.WorkspaceClaim, Configuration: opts.check(),
+		Host: a.config.Host, Namespace: a.namespace, RuntimeClass: opts.RuntimeClass, Claim: opts.WorkspaceClaim, Direct: opts.Direct, Configuration: opts.check(),
 		Labels: map[string]string{labelManager: manager, LabelNetwork: string(sandbox.NetworkNone)},
-		Object: a.object, Ask: a.ask, Explain: explainIn,
+		Object: a.object, Ask: a.ask, Dial: direct.Try, Explain: explainIn,
 		Pod: func() (*corev1.Pod, error) { return samplePod(&opts) },
 		Try: func(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) { return a.create(ctx, pod, true) },
 	}

@@ -176,13 +176,13 @@ func diagnose(t *testing.T, found *lookedAt, change func(*Options)) map[string]C
 // TestDoctorOfHealthy: nothing is wrong with a cluster that has all.
 func TestDoctorOfHealthy(t *testing.T) {
 	checks := diagnose(t, &lookedAt{}, func(o *Options) { o.Network = "/program" })
-	for _, name := range []string{"cluster", "permissions", "runtime class", "network policy", "admission", "quota", "network"} {
+	for _, name := range []string{"cluster", "permissions", "runtime class", "network policy", "admission", "quota", "network", "transport"} {
 		if c, ok := checks[name]; !ok || !c.OK || c.Fatal || c.Fix != "" || c.Manifest != "" || c.Detail == "" {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
-	if len(checks) != 7 {
-		t.Errorf("%d checks, want 7: %v", len(checks), checks)
+	if len(checks) != 8 {
+		t.Errorf("%d checks, want 8: %v", len(checks), checks)
 	}
 	if c := checks["cluster"]; !strings.Contains(c.Detail, "v1.34.4") || !strings.Contains(c.Detail, "namespace boxes") {
 		t.Errorf("the cluster is %q", c.Detail)

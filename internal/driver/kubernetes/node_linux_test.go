@@ -175,12 +175,6 @@ func (n *fakeNode) run(name string) {
 	})
 }
 
-// transports are the ways to guests, by name, as changes of a driver's options.
-var transports = map[string]func(*Options){
-	"exec":   func(*Options) {},
-	"direct": func(o *Options) { o.Direct = true },
-}
-
 // cut ends all streams, as the end of the API server does.
 func (n *fakeNode) cut() {
 	n.mu.Lock()

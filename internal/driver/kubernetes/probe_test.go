@@ -112,7 +112,7 @@ func TestDoctorProbes(t *testing.T) {
 				checkProbePod(t, pod)
 			}
 			if len(pods) == 2 {
-				if got := pods[1].Spec.Containers[0].Args; !slices.Equal(got, []string{"probe-network", "10.1.2.3:8080"}) {
+				if got := pods[1].Spec.Containers[0].Args; !slices.Equal(got, []string{"probe-network", "10.1.2.3:7353"}) {
 					t.Errorf("the second Pod has the arguments %q", got)
 				}
 			}

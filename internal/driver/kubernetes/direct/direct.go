@@ -200,17 +200,30 @@ func ask(ctx context.Context, on Cluster, ref string, order []byte) (*guestapi.D
 		"see that kubernetes.guest_image is the image of this version; a sandbox with an older guest needs kubernetes.transport: exec")
 }
 
+// plain connects to an address. A Pod whose node is lost is noticed in a minute.
+func plain(ctx context.Context, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: dialTime, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}}
+	return dialer.DialContext(ctx, "tcp", address)
+}
+
+// Try connects to an address as Dial does, and ends the connection.
+func Try(ctx context.Context, address string) error {
+	conn, err := plain(ctx, address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // dial connects for a purpose, and returns when the guest has accepted that.
 func (t *trust) dial(ctx context.Context, purpose byte) (*tls.Conn, error) {
-	// A Pod whose node is lost is noticed in a minute.
-	dialer := &net.Dialer{Timeout: dialTime, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}}
-	plain, err := dialer.DialContext(ctx, "tcp", t.address)
+	under, err := plain(ctx, t.address)
 	if err != nil {
 		return nil, err
 	}
-	_ = plain.SetDeadline(time.Now().Add(readyTime))
-	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
-	conn := tls.Client(plain, t.config)
+	_ = under.SetDeadline(time.Now().Add(readyTime))
+	stop := context.AfterFunc(ctx, func() { _ = under.SetDeadline(time.Unix(1, 0)) })
+	conn := tls.Client(under, t.config)
 	_, err = conn.Write([]byte{purpose}) // after the handshake
 	var answer [1]byte
 	if err == nil {
@@ -223,10 +236,10 @@ func (t *trust) dial(ctx context.Context, purpose byte) (*tls.Conn, error) {
 		err = fmt.Errorf("the guest answers with the byte %d", answer[0])
 	}
 	if err == nil {
-		err = plain.SetDeadline(time.Time{})
+		err = under.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		plain.Close()
+		under.Close()
 		return nil, err
 	}
 	return conn, nil

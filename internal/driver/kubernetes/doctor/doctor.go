@@ -18,7 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/kubernetes/probe"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -49,13 +51,15 @@ func noticed(name string, err error) Check {
 }
 
 // A Cluster is what is looked at. All fields must be set, except Configuration,
-// RuntimeClass, Claim and Prober.
+// RuntimeClass, Claim, Direct and Prober.
 type Cluster struct {
 	Host, Namespace string
 	// RuntimeClass is that of sandboxes, or "".
 	RuntimeClass string
 	// Claim is the name of the claim of workspaces, or "".
 	Claim string
+	// Direct means that the server connects to the addresses of Pods.
+	Direct bool
 	// Labels are those of every sandbox's Pod.
 	Labels map[string]string
 	// Configuration is what is wrong with the configuration, or nil. The Pod of a
@@ -74,6 +78,8 @@ type Cluster struct {
 	// Prober runs the Pods that try whether policies hold. If it is nil, that is not
 	// tried.
 	Prober Prober
+	// Dial connects to an address, and ends the connection.
+	Dial func(ctx context.Context, address string) error
 	// Explain adds kinds and hints to the errors of the others.
 	Explain func(ctx context.Context, err error) error
 }
@@ -102,10 +108,11 @@ func Run(ctx context.Context, on *Cluster) []Check {
 	if on.Claim != "" {
 		checks = append(checks, on.claim(ctx))
 	}
+	transport := on.transport()
 	if on.Prober != nil && on.Configuration == nil {
-		checks = append(checks, on.enforcement(ctx))
+		checks = append(checks, on.enforcement(ctx, &transport))
 	}
-	return checks
+	return append(checks, transport)
 }
 
 //go:embed manifests
@@ -197,9 +204,10 @@ func (on *Cluster) policy(ctx context.Context) Check {
 	var list struct {
 		Items []struct {
 			Spec struct {
-				PodSelector     metav1.LabelSelector
-				PolicyTypes     []string
-				Ingress, Egress []any
+				PodSelector metav1.LabelSelector
+				PolicyTypes []string
+				Ingress     []ingress
+				Egress      []any
 			}
 		}
 	}
@@ -210,7 +218,7 @@ func (on *Cluster) policy(ctx context.Context) Check {
 	} else if err != nil {
 		return noticed(c.Name, on.Explain(ctx, err))
 	}
-	denied := map[string]bool{}
+	denied, served := map[string]bool{}, false
 	for _, p := range list.Items {
 		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 		if err != nil || !selector.Matches(labels.Set(on.Labels)) {
@@ -219,7 +227,12 @@ func (on *Cluster) policy(ctx context.Context) Check {
 		for _, direction := range p.Spec.PolicyTypes {
 			denied[direction] = true
 		}
-		if len(p.Spec.Ingress)+len(p.Spec.Egress) > 0 {
+		open := len(p.Spec.Egress) > 0
+		for _, rule := range p.Spec.Ingress {
+			own := on.Direct && rule.isTransport()
+			served, open = served || own, open || !own
+		}
+		if open {
 			c.OK, c.Detail = false, "a policy permits traffic of Pods of sandboxes, which need none"
 			c.Fix = "have policies leave out Pods with the labels of docs/guides/kubernetes.md"
 			return c
@@ -228,6 +241,40 @@ func (on *Cluster) policy(ctx context.Context) Check {
 	if !denied["Ingress"] || !denied["Egress"] {
 		c.OK, c.Detail = false, "none denies the traffic of Pods of sandboxes, for runtimes in which the guest cannot leave the Pod's network"
 		c.Fix, c.Manifest = "make the NetworkPolicy of docs/guides/kubernetes.md", on.manifest("networkpolicy")
+	} else if on.Direct && !served {
+		c.OK, c.Detail = false, fmt.Sprintf("none permits the server TCP port %d of Pods of sandboxes, which kubernetes.transport: direct needs", probe.Port)
+		c.Fix = "add the policy of docs/guides/kubernetes.md#transport"
+	} else if on.Direct {
+		c.Detail = strings.Replace(c.Detail, "all traffic of Pods of sandboxes", fmt.Sprintf("all traffic of Pods of sandboxes but that of servers to TCP port %d", probe.Port), 1)
+	}
+	return c
+}
+
+// An ingress is a rule of a NetworkPolicy.
+type ingress struct {
+	From  []any
+	Ports []struct {
+		Protocol string
+		Port     intstr.IntOrString
+		EndPort  int
+	}
+}
+
+// isTransport reports whether a rule permits some Pods the connections of the transport
+// "direct", and nothing else.
+func (r *ingress) isTransport() bool {
+	return len(r.From) > 0 && len(r.Ports) == 1 && cmp.Or(r.Ports[0].Protocol, "TCP") == "TCP" &&
+		r.Ports[0].Port == intstr.FromInt(probe.Port) && r.Ports[0].EndPort == 0
+}
+
+// transport says how the server reaches sandboxes, which is not tried yet.
+func (on *Cluster) transport() Check {
+	if !on.Direct {
+		return Check{Name: "transport", OK: true, Detail: "exec: all traffic between server and sandboxes goes through the API server"}
+	}
+	c := Check{Name: "transport", OK: true, Detail: fmt.Sprintf("direct: TLS to port %d of the addresses of Pods", probe.Port)}
+	if on.Prober == nil {
+		c.Detail += ", which was not tried: glovebox doctor --probe does"
 	}
 	return c
 }

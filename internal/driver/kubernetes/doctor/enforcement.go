@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,8 +42,9 @@ type Prober interface {
 }
 
 // enforcement reports whether the cluster's network denies the traffic of boxes. One
-// Pod listens, and another dials it and the API server.
-func (on *Cluster) enforcement(ctx context.Context) (c Check) {
+// Pod listens, and another dials it and the API server. With the transport "direct", this
+// process dials the first one, and the check of the transport says the result.
+func (on *Cluster) enforcement(ctx context.Context, transport *Check) (c Check) {
 	c.Name = "policy enforcement"
 	var names []string
 	defer func() {
@@ -66,6 +69,9 @@ func (on *Cluster) enforcement(ctx context.Context) (c Check) {
 		ip = pod.Status.PodIP
 		return ip != "" && isReady(pod)
 	})
+	if on.Direct {
+		on.tryTransport(ctx, transport, ip, err)
+	}
 	var result probe.Result
 	if err == nil {
 		err = start(probe.DialArgs(ip), 0, func(pod *corev1.Pod) bool {
@@ -101,6 +107,20 @@ func (on *Cluster) enforcement(ctx context.Context) (c Check) {
 		c.Detail = "a Pod with the labels of sandboxes did not reach another one; it has no address of the API server"
 	}
 	return c
+}
+
+// tryTransport dials the port of guests in a Pod, unless the Pod did not start.
+func (on *Cluster) tryTransport(ctx context.Context, c *Check, ip string, err error) {
+	if err != nil {
+		c.OK, c.Detail = false, c.Detail+"; not known whether this machine reaches it, because the Pod that listens did not start"
+		return
+	}
+	if err := on.Dial(ctx, net.JoinHostPort(ip, strconv.Itoa(probe.Port))); err != nil {
+		c.OK, c.Fatal, c.Detail = false, true, fmt.Sprintf("%s, which this machine does not reach: %v", c.Detail, err)
+		c.Fix = "run the server in the cluster, and make the policy of docs/guides/kubernetes.md#transport; or set kubernetes.transport: exec"
+		return
+	}
+	c.Detail += ", which this machine reached"
 }
 
 // probePod returns the Pod of a sandbox, with the program of package probe in place of

@@ -15,8 +15,9 @@ import (
 // Command is the command of the program glovebox that runs [Main].
 const Command = "probe-network"
 
-// Port is where the Pod that listens does so.
-const Port = 8080
+// Port is where the Pod that listens does so. It is the port at which guests listen with
+// the transport "direct": package direct has the same number.
+const Port = 7353
 
 // A Result is the exit status of the Pod that dials: [Tried], and one bit for each
 // target. Other programs and failures have lower ones.
