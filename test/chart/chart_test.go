@@ -481,6 +481,55 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 }
 
+// TestDirect checks that the transport "direct" permits the servers the port of guests,
+// and nobody anything else.
+func TestDirect(t *testing.T) {
+	manifest, err := render(t, least+"\nsandboxes: {transport: direct}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := decode(t, manifest)
+	var found bool
+	for _, p := range objects[networkingv1.NetworkPolicy](made) {
+		if p.Namespace != "tools-sandboxes" {
+			continue
+		}
+		found = true
+		if len(p.Spec.PolicyTypes) != 2 || len(p.Spec.Egress) != 0 || len(p.Spec.Ingress) != 1 || len(p.Spec.Ingress[0].From) != 1 || len(p.Spec.Ingress[0].Ports) != 1 {
+			t.Fatalf("the policy of sandboxes is %+v", p.Spec)
+		}
+		if port := p.Spec.Ingress[0].Ports[0]; *port.Protocol != corev1.ProtocolTCP || port.Port.IntValue() != 7353 || port.EndPort != nil {
+			t.Errorf("the policy permits %+v", port)
+		}
+		from := p.Spec.Ingress[0].From[0]
+		pods, err := metav1.LabelSelectorAsSelector(from.PodSelector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		namespaces, err := metav1.LabelSelectorAsSelector(from.NamespaceSelector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range objects[appsv1.StatefulSet](made) {
+			if !pods.Matches(labels.Set(s.Spec.Template.Labels)) {
+				t.Errorf("the policy does not select the servers, with %v", s.Spec.Template.Labels)
+			}
+		}
+		if pods.Matches(labels.Set{"app.kubernetes.io/name": "glovebox", "app.kubernetes.io/instance": "box", "app.kubernetes.io/component": "router"}) {
+			t.Error("the policy selects the router")
+		}
+		if !namespaces.Matches(labels.Set{"kubernetes.io/metadata.name": "tools"}) || namespaces.Matches(labels.Set{"kubernetes.io/metadata.name": "tools-sandboxes"}) || from.IPBlock != nil {
+			t.Errorf("the policy permits %+v", from)
+		}
+	}
+	if !found {
+		t.Error("there is no policy of sandboxes")
+	}
+	if !strings.Contains(manifest, "transport: direct") {
+		t.Error("the servers have another transport")
+	}
+}
+
 // TestRefused checks that the schema refuses values that cannot work.
 func TestRefused(t *testing.T) {
 	for values, want := range map[string]string{
@@ -490,6 +539,7 @@ func TestRefused(t *testing.T) {
 		least + "\nreplicas: 2":      "router",
 		least + "\nfirstShard: 1024": "firstShard",
 		least + "\nsandboxes: {runtimeClass: ''}":                    "sandboxes",
+		least + "\nsandboxes: {transport: tls}":                      "transport",
 		least + "\nsandboxes: {namespace: A_B}":                      "namespace",
 		least + "\nconfig: {driver: docker}":                         "config",
 		least + "\nconfig: {kubernetes: {}}":                         "config",

@@ -22,6 +22,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.sandboxes.namespace | default (printf "%s-sandboxes" .Release.Namespace) }}
 {{- end -}}
 
+{{- /* Values that are kept from an older chart have none. */ -}}
+{{- define "glovebox.transport" -}}
+{{ .Values.sandboxes.transport | default "exec" }}
+{{- end -}}
+
 {{- define "glovebox.tokenSecret" -}}
 {{ .Values.token.existingSecret | default (printf "%s-token" (include "glovebox.name" .)) }}
 {{- end -}}
