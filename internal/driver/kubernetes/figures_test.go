@@ -3,6 +3,7 @@ package kubernetes_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -11,24 +12,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 // TestFigures compares the driver with kubectl, in turn, on the same node and runtime
-// class: print(1) in a new Pod, and a command in a running Pod. No figure decides whether
-// the test passes. It takes a while, so it needs GLOVEBOX_FIGURES.
+// class: print(1) in a new Pod, and a command in a running Pod. It also compares the two
+// transports, with a large file besides. No figure decides whether the test passes. It takes a while, so it needs GLOVEBOX_FIGURES.
 func TestFigures(t *testing.T) {
 	if os.Getenv("GLOVEBOX_FIGURES") == "" {
 		t.Skip("GLOVEBOX_FIGURES is not set")
 	}
 	need(t)
 	h := gvisorHarness
-	d, err := h.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
+	transports := map[string]drivertest.Harness{"exec": gvisorHarness, "direct": gvisorDirect}
+	drivers := map[string]driver.Driver{}
+	for name, h := range transports {
+		d, err := h.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeLater(t, d)
+		drivers[name] = d
 	}
-	closeLater(t, d)
 	took := make(map[string][]time.Duration)
 	measure := func(name string, f func()) {
 		began := time.Now()
@@ -45,37 +52,74 @@ func TestFigures(t *testing.T) {
 				t.Errorf("kubectl run prints %q", out)
 			}
 		})
-		measure("a new Pod by the driver", func() {
-			b, err := d.Create(t.Context(), h.Spec())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r := drivertest.NewBox(t, b).MustRun(t, drivertest.Python(h.Python, "print(1)")); r.Stdout != "1\n" {
-				t.Error(r)
-			}
-			// As with --rm, the Pod's end counts.
-			if err := b.Destroy(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		})
+		for name, d := range drivers {
+			measure("a new Pod, "+name, func() {
+				b, err := d.Create(t.Context(), h.Spec())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := drivertest.NewBox(t, b).MustRun(t, drivertest.Python(h.Python, "print(1)")); r.Stdout != "1\n" {
+					t.Error(r)
+				}
+				// As with --rm, the Pod's end counts.
+				if err := b.Destroy(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
 	}
-	b := drivertest.Launch(t, d, h.Spec())
+	boxes := map[string]*drivertest.Box{"exec": drivertest.Launch(t, drivers["exec"], h.Spec())}
 	pod := strings.Fields(kubectl(t, "get", "pods", "--output", "name"))
 	if len(pod) != 1 {
 		t.Fatalf("Pods: %q", pod)
 	}
-	b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}})
-	b.Execute(t, &execute, nil)
+	boxes["direct"] = drivertest.Launch(t, drivers["direct"], h.Spec())
+	for _, b := range boxes {
+		b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}})
+		b.Execute(t, &execute, nil)
+	}
 	for range 50 {
 		measure("/bin/true by kubectl exec", func() { kubectl(t, "exec", pod[0], "--", "/bin/true") })
-		measure("/bin/true by the driver", func() { b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}}) })
-		measure("print(1) in a context", func() { b.Execute(t, &execute, nil) })
+		for name, b := range boxes {
+			measure("/bin/true, "+name, func() { b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}}) })
+			measure("print(1) in a context, "+name, func() { b.Execute(t, &execute, nil) })
+		}
+	}
+	for range 10 {
+		for name, b := range boxes {
+			measure("a file of 256 MiB in, "+name, func() {
+				if _, err := b.Client.Write(t.Context(), "/tmp/large", io.LimitReader(zeros{}, fileSize), guestapi.WriteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			measure("a file of 256 MiB out, "+name, func() {
+				r, _, err := b.Client.Read(t.Context(), "/tmp/large", 0, fileSize, guestapi.FileOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Close()
+				if n, err := io.Copy(io.Discard, r); err != nil || n != fileSize {
+					t.Fatal(n, err)
+				}
+			})
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(took)) {
 		s := took[name]
 		slices.Sort(s)
-		t.Logf("%-26s p50 %v, p95 %v", name, s[len(s)/2].Round(100*time.Microsecond), s[len(s)*95/100].Round(100*time.Microsecond))
+		t.Logf("%-30s p50 %v, p95 %v", name, s[len(s)/2].Round(100*time.Microsecond), s[len(s)*95/100].Round(100*time.Microsecond))
 	}
+}
+
+// fileSize is the size of the large file, in bytes.
+const fileSize = 256 << 20
+
+// zeros are an endless file.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 var execute = guestapi.ExecuteRequest{ContextID: "figures", Create: true, Language: "python", Code: "print(1)"}

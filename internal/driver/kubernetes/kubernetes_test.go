@@ -36,13 +36,16 @@ const (
 const testHold = 10 * time.Second
 
 var (
-	gvisorHarness = harness("gvisor", "gvisor")
-	runcHarness   = harness("runc", "")
+	gvisorHarness = harness("gvisor", "gvisor", false)
+	runcHarness   = harness("runc", "", false)
+
+	gvisorDirect = harness("gvisor-direct", "gvisor", true)
+	runcDirect   = harness("runc-direct", "", true)
 )
 
 func TestMain(m *testing.M) {
 	actAsOther()
-	drivertest.Main(m, gvisorHarness, runcHarness)
+	drivertest.Main(m, gvisorHarness, runcHarness, gvisorDirect, runcDirect)
 }
 
 // need skips a test for which there is no cluster, unless it is required.
@@ -76,13 +79,24 @@ func TestRunc(t *testing.T) {
 	drivertest.Run(t, runcHarness)
 }
 
+// TestGVisorDirect and TestRuncDirect have the server connect to the addresses of Pods.
+func TestGVisorDirect(t *testing.T) {
+	need(t)
+	drivertest.Run(t, gvisorDirect)
+}
+
+func TestRuncDirect(t *testing.T) {
+	need(t)
+	drivertest.Run(t, runcDirect)
+}
+
 func BenchmarkKubernetes(b *testing.B) {
 	need(b)
 	drivertest.Benchmark(b, gvisorHarness)
 }
 
-// harness describes the driver over the cluster, with a runtime class.
-func harness(name, class string) drivertest.Harness {
+// harness describes the driver over the cluster, with a runtime class and a transport.
+func harness(name, class string, direct bool) drivertest.Harness {
 	f := &finder{}
 	program, err := os.Executable()
 	if err != nil {
@@ -98,7 +112,7 @@ func harness(name, class string) drivertest.Harness {
 		Open: func(dir string) (driver.Driver, error) {
 			return kubernetes.New(kubernetes.Options{
 				Kubeconfig: os.Getenv(configEnv), RuntimeClass: class, AllowContainer: class == "",
-				GuestImage: os.Getenv(guestEnv), StateDir: dir, Hold: testHold, Network: program,
+				GuestImage: os.Getenv(guestEnv), StateDir: dir, Hold: testHold, Network: program, Direct: direct,
 			})
 		},
 		Spec: func() *driver.Spec {
