@@ -64,8 +64,10 @@ type Links struct {
 
 // A link is the way to one box.
 type link struct {
-	turn    chan struct{} // holds one token while the guest is ordered to listen
-	current *trust        // nil before an order; guarded by turn
+	turn chan struct{} // holds one token while the guest is ordered to listen
+
+	mu      sync.Mutex
+	current *trust // nil before an order; guarded by mu
 }
 
 // A trust is what an order led to.
@@ -121,24 +123,29 @@ func (l *link) trusted(ctx context.Context, on Cluster, ref, name string) (*trus
 		return nil, ctx.Err()
 	}
 	defer func() { <-l.turn }()
-	if l.current != nil {
-		return l.current, nil
+	l.mu.Lock()
+	t := l.current
+	l.mu.Unlock()
+	if t != nil {
+		return t, nil
 	}
 	t, err := order(ctx, on, ref, name)
 	if err != nil {
 		return nil, err
 	}
+	l.mu.Lock()
 	l.current = t
+	l.mu.Unlock()
 	return t, nil
 }
 
 // forget has the next connection give an order, unless another one has given it.
 func (l *link) forget(t *trust) {
-	l.turn <- struct{}{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.current == t {
 		l.current = nil
 	}
-	<-l.turn
 }
 
 // order orders the guest of a box to listen for this process alone.
