@@ -234,6 +234,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Discard implements [driver.Driver].
 func (d *Driver) Discard(ctx context.Context, ref string) error {
+	d.links.Forget(ref)
 	a, err := d.conn.open()
 	if err == nil {
 		p := d.platform(a)

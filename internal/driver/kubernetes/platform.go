@@ -156,9 +156,7 @@ func (p *platform) Snapshot(context.Context, *container.Record, string, containe
 
 // Remove implements [container.Platform]. It does as much as it can when ctx ends.
 func (p *platform) Remove(ctx context.Context, ref string) error {
-	if p.links != nil {
-		p.links.Forget(ref)
-	}
+	p.links.Forget(ref)
 	dir, err := p.state.NetworkDir(ref)
 	if err != nil {
 		return err

@@ -48,13 +48,14 @@ func (d *Driver) removeKeepers(ctx context.Context, a *api) error {
 	if err != nil {
 		return err
 	}
-	var names []string
+	refs := map[string]string{} // of the servers, by the names of their Pods
 	err = a.list(ctx, container.LabelState+"="+id+","+container.LabelRole+"="+container.RoleWorkspaces, func(pod *corev1.Pod) {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			names = append(names, pod.Name)
+			refs[pod.Name] = pod.Labels[container.LabelSandbox]
 		}
 	})
-	for _, name := range names {
+	for name := range refs {
+		d.links.Forget(refs[name])
 		err = errors.Join(err, a.discard(ctx, name))
 	}
 	return explainIn(ctx, err)

@@ -79,8 +79,11 @@ type trust struct {
 // New returns Links without boxes.
 func New() *Links { return &Links{links: map[string]*link{}} }
 
-// Forget forgets a box that is gone.
+// Forget forgets a box that is gone. Without Links, it does nothing.
 func (l *Links) Forget(ref string) {
+	if l == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.links, ref)
