@@ -17,18 +17,18 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// TestFigures compares the driver with kubectl, in turn, on the same node and runtime
-// class: print(1) in a new Pod, and a command in a running Pod. It also compares the two
-// transports, with a large file besides. No figure decides whether the test passes. It takes a while, so it needs GLOVEBOX_FIGURES.
+// TestFigures compares the driver with kubectl, and its transports with each other, in
+// turn, on the same node and runtime class: print(1) in a new Pod, a command in a running
+// Pod, and a large file. No figure decides whether the test passes. It takes a while, so it
+// needs GLOVEBOX_FIGURES.
 func TestFigures(t *testing.T) {
 	if os.Getenv("GLOVEBOX_FIGURES") == "" {
 		t.Skip("GLOVEBOX_FIGURES is not set")
 	}
 	need(t)
 	h := gvisorHarness
-	transports := map[string]drivertest.Harness{"exec": gvisorHarness, "direct": gvisorDirect}
 	drivers := map[string]driver.Driver{}
-	for name, h := range transports {
+	for name, h := range map[string]drivertest.Harness{"exec": gvisorHarness, "direct": gvisorDirect} {
 		d, err := h.Open(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
@@ -36,83 +36,108 @@ func TestFigures(t *testing.T) {
 		closeLater(t, d)
 		drivers[name] = d
 	}
-	took := make(map[string][]time.Duration)
-	measure := func(name string, f func()) {
-		began := time.Now()
-		f()
-		took[name] = append(took[name], time.Since(began))
-	}
-	for i := range 10 {
-		measure("a new Pod by kubectl run", func() {
-			out := kubectl(t, "run", fmt.Sprintf("figure-%d", i), "--namespace", "default", "--image", os.Getenv(imageEnv), "--image-pull-policy", "Never",
-				"--restart", "Never", "--rm", "--stdin", "--quiet", "--overrides", `{"spec":{"runtimeClassName":"gvisor"}}`,
-				// kubectl may miss output that comes before it is attached.
-				"--command", "--", "sh", "-c", "read -r line; exec "+h.Python+" -c 'print(1)'")
-			if !strings.Contains(out, "1\n") {
-				t.Errorf("kubectl run prints %q", out)
-			}
-		})
-		for name, d := range drivers {
-			measure("a new Pod, "+name, func() {
-				b, err := d.Create(t.Context(), h.Spec())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r := drivertest.NewBox(t, b).MustRun(t, drivertest.Python(h.Python, "print(1)")); r.Stdout != "1\n" {
-					t.Error(r)
-				}
-				// As with --rm, the Pod's end counts.
-				if err := b.Destroy(t.Context()); err != nil {
-					t.Fatal(err)
+	t.Run("pods", func(t *testing.T) {
+		m := newMeter(t)
+		for i := range 10 {
+			m.measure("a new Pod by kubectl run", func() {
+				out := kubectl(t, "run", fmt.Sprintf("figure-%d", i), "--namespace", "default", "--image", os.Getenv(imageEnv), "--image-pull-policy", "Never",
+					"--restart", "Never", "--rm", "--stdin", "--quiet", "--overrides", `{"spec":{"runtimeClassName":"gvisor"}}`,
+					// kubectl may miss output that comes before it is attached.
+					"--command", "--", "sh", "-c", "read -r line; exec "+h.Python+" -c 'print(1)'")
+				if !strings.Contains(out, "1\n") {
+					t.Errorf("kubectl run prints %q", out)
 				}
 			})
+			for name, d := range drivers {
+				m.measure("a new Pod by the driver, "+name, func() {
+					b, err := d.Create(t.Context(), h.Spec())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r := drivertest.NewBox(t, b).MustRun(t, drivertest.Python(h.Python, "print(1)")); r.Stdout != "1\n" {
+						t.Error(r)
+					}
+					// As with --rm, the Pod's end counts.
+					if err := b.Destroy(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
 		}
-	}
+	})
 	boxes := map[string]*drivertest.Box{"exec": drivertest.Launch(t, drivers["exec"], h.Spec())}
 	pod := strings.Fields(kubectl(t, "get", "pods", "--output", "name"))
 	if len(pod) != 1 {
 		t.Fatalf("Pods: %q", pod)
 	}
 	boxes["direct"] = drivertest.Launch(t, drivers["direct"], h.Spec())
-	for _, b := range boxes {
-		b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}})
-		b.Execute(t, &execute, nil)
-	}
-	for range 50 {
-		measure("/bin/true by kubectl exec", func() { kubectl(t, "exec", pod[0], "--", "/bin/true") })
-		for name, b := range boxes {
-			measure("/bin/true, "+name, func() { b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}}) })
-			measure("print(1) in a context, "+name, func() { b.Execute(t, &execute, nil) })
+	t.Run("calls", func(t *testing.T) {
+		m := newMeter(t)
+		for _, b := range boxes {
+			b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}})
+			b.Execute(t, &execute, nil)
 		}
-	}
-	for range 10 {
-		for name, b := range boxes {
-			measure("a file of 256 MiB in, "+name, func() {
-				if _, err := b.Client.Write(t.Context(), "/tmp/large", io.LimitReader(zeros{}, fileSize), guestapi.WriteOptions{}); err != nil {
+		for range 50 {
+			m.measure("/bin/true by kubectl exec", func() { kubectl(t, "exec", pod[0], "--", "/bin/true") })
+			for name, b := range boxes {
+				m.measure("/bin/true by the driver, "+name, func() { b.MustRun(t, drivertest.Cmd{Argv: []string{"/bin/true"}}) })
+				m.measure("print(1) in a context, "+name, func() { b.Execute(t, &execute, nil) })
+			}
+		}
+	})
+	t.Run("files", func(t *testing.T) {
+		m := newMeter(t)
+		for range 10 {
+			for name, b := range boxes {
+				m.measure("a file of 128 MiB in, "+name, func() {
+					if _, err := b.Client.Write(t.Context(), largeFile, io.LimitReader(zeros{}, fileSize), guestapi.WriteOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				})
+				m.measure("a file of 128 MiB out, "+name, func() {
+					r, _, err := b.Client.Read(t.Context(), largeFile, 0, fileSize, guestapi.FileOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer r.Close()
+					if n, err := io.Copy(io.Discard, r); err != nil || n != fileSize {
+						t.Fatal(n, err)
+					}
+				})
+				if err := b.Client.Remove(t.Context(), largeFile, guestapi.FileOptions{}); err != nil {
 					t.Fatal(err)
 				}
-			})
-			measure("a file of 256 MiB out, "+name, func() {
-				r, _, err := b.Client.Read(t.Context(), "/tmp/large", 0, fileSize, guestapi.FileOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer r.Close()
-				if n, err := io.Copy(io.Discard, r); err != nil || n != fileSize {
-					t.Fatal(n, err)
-				}
-			})
+			}
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(took)) {
-		s := took[name]
-		slices.Sort(s)
-		t.Logf("%-30s p50 %v, p95 %v", name, s[len(s)/2].Round(100*time.Microsecond), s[len(s)*95/100].Round(100*time.Microsecond))
-	}
+	})
 }
 
-// fileSize is the size of the large file, in bytes.
-const fileSize = 256 << 20
+// A meter measures calls by name, and logs the times at the end of its test.
+type meter map[string][]time.Duration
+
+func newMeter(t *testing.T) meter {
+	m := meter{}
+	t.Cleanup(func() {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			s := m[name]
+			slices.Sort(s)
+			t.Logf("%-34s p50 %v, p95 %v", name, s[len(s)/2].Round(100*time.Microsecond), s[len(s)*95/100].Round(100*time.Microsecond))
+		}
+	})
+	return m
+}
+
+func (m meter) measure(name string, f func()) {
+	began := time.Now()
+	f()
+	m[name] = append(m[name], time.Since(began))
+}
+
+// The large file, and its size in bytes.
+const (
+	largeFile = "/data/large"
+	fileSize  = 128 << 20
+)
 
 // zeros are an endless file.
 type zeros struct{}
