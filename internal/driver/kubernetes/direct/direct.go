@@ -113,8 +113,10 @@ func (l *Links) Dial(ctx context.Context, on Cluster, ref, name string, purpose 
 	if ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), err)
 	}
-	way.forget(t)                                                                                                                                                    // another server may have given an order, or the Pod's network is new
-	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "kubernetes.transport: %w: %s does not answer this server: %v", ErrNotReached, t.address, err), //nolint:errorlint // its timeout is not the caller's
+	// Another server may have given an order. The error is not wrapped: its timeout is not
+	// the caller's.
+	way.forget(t)
+	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "kubernetes.transport: %w: %s does not answer this server: %v", ErrNotReached, t.address, err),
 		"run the server where it reaches the addresses of Pods, and permit it TCP port %d of them by a NetworkPolicy: see docs/guides/kubernetes.md#transport; or set kubernetes.transport: exec", Port)
 }
 
@@ -204,7 +206,7 @@ func ask(ctx context.Context, on Cluster, ref string, order []byte) (*guestapi.D
 	case ctx.Err() != nil:
 		return nil, errors.Join(ctx.Err(), err)
 	case s.Stderr() == "": // the exec was cut
-		return nil, sandbox.Errorf(sandbox.Unavailable, "%w: the guest does not answer an order: %v", ErrNotReached, err) //nolint:errorlint // its timeout is not the caller's
+		return nil, sandbox.Errorf(sandbox.Unavailable, "%w: the guest does not answer an order: %v", ErrNotReached, err)
 	}
 	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "kubernetes.transport: %w: %q", ErrRefused, s.Stderr()),
 		"see that kubernetes.guest_image is the image of this version; a sandbox with an older guest needs kubernetes.transport: exec")
