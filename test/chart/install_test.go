@@ -70,7 +70,8 @@ func testCluster(t *testing.T) (kubernetes.Interface, string) {
 }
 
 // TestInstall installs the chart in a cluster, and runs code through the Service from
-// outside. It then upgrades the release to two servers behind the router, and
+// outside. It then upgrades the release to two servers behind the router, which connect
+// to the addresses of sandboxes, and
 // uninstalls it. Nothing is left.
 func TestInstall(t *testing.T) {
 	cluster, node := testCluster(t)
@@ -118,9 +119,7 @@ func TestInstall(t *testing.T) {
 	if status := metrics(t, box); status != http.StatusOK {
 		t.Errorf("the metrics: status %d", status)
 	}
-	// The cluster has no registry, so the doctor's own sandbox has no image and fails.
-	found, _ := exec.CommandContext(t.Context(), "kubectl", "-n", namespace, "exec", "box-glovebox-0", "--", "glovebox", "doctor", "--json").Output()
-	checkFindings(t, found)
+	checkFindings(t, "exec")
 
 	// A person's sandbox outlives the upgrade, which starts the server again.
 	alice := client{address: box.address, token: person(t, "box-glovebox-0", "alice")}
@@ -133,6 +132,7 @@ func TestInstall(t *testing.T) {
 		t.Log("nginx is not here: the upgrade keeps one server")
 		servers = 1
 	}
+	values = strings.Replace(values, "runtimeClass: gvisor", "runtimeClass: gvisor, transport: direct", 1)
 	upgrade := action.NewUpgrade(&helm)
 	upgrade.Namespace, upgrade.Wait, upgrade.Timeout = namespace, true, installTime
 	if _, err := upgrade.RunWithContext(t.Context(), release, loaded, parse(t, values+fmt.Sprintf("replicas: %d\npodAnnotations: {test: again}\n", servers))); err != nil {
@@ -144,6 +144,7 @@ func TestInstall(t *testing.T) {
 	if text := alice.run(t, map[string]any{"code": "print(x + 1)", "sandbox_id": kept}); !strings.Contains(text, `\n42\n`) || !strings.Contains(text, "run_aa") {
 		t.Errorf("alice's sandbox after the upgrade: %s", text)
 	}
+	checkFindings(t, "direct")
 	if servers == 2 {
 		bob := client{address: box.address, token: person(t, "box-glovebox-1", "bob")}
 		if !strings.HasPrefix(bob.token, "gbx_ab.") {
@@ -239,18 +240,20 @@ func checkPods(t *testing.T, cluster kubernetes.Interface) {
 	}
 }
 
-// checkFindings checks what the doctor says in the Pod of a server.
-func checkFindings(t *testing.T, text []byte) {
+// checkFindings checks what the doctor says in the Pod of a server with a transport.
+func checkFindings(t *testing.T, transport string) {
 	t.Helper()
+	// The cluster has no registry, so the doctor's own sandbox has no image and fails.
+	text, _ := exec.CommandContext(t.Context(), "kubectl", "-n", namespace, "exec", "box-glovebox-0", "--", "glovebox", "doctor", "--json").Output()
 	var checks []struct{ Name, Status, Detail, Manifest string }
 	if err := json.Unmarshal(text, &checks); err != nil {
 		t.Fatalf("glovebox doctor: %v\n%s", err, text)
 	}
-	want := map[string]bool{"cluster": true, "permissions": true, "runtime class": true, "network policy": true, "admission": true, "quota": true}
+	want := map[string]bool{"cluster": true, "permissions": true, "runtime class": true, "network policy": true, "admission": true, "quota": true, "transport": true}
 	for _, c := range checks {
 		if want[c.Name] {
 			delete(want, c.Name)
-			if c.Status != "ok" || c.Manifest != "" {
+			if c.Status != "ok" || c.Manifest != "" || c.Name == "transport" && !strings.HasPrefix(c.Detail, transport+": ") {
 				t.Errorf("glovebox doctor: %+v", c)
 			}
 		}
