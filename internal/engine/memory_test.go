@@ -28,14 +28,7 @@ func TestKeepsNoRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := openWorld(t, newWorld(), t.TempDir(), nil)
-			type key struct{}
-			request := new([1 << 20]byte)
-			held := weak.Make(request)
-			if err := begin(context.WithValue(t.Context(), key{}, request), e); err != nil {
-				t.Fatal(err)
-			}
-			runtime.KeepAlive(request)
-			request = nil
+			held := requestOf(t, func(ctx context.Context) error { return begin(ctx, e) })
 			for deadline := time.Now().Add(5 * time.Second); held.Value() != nil; time.Sleep(time.Millisecond) {
 				runtime.GC()
 				if time.Now().After(deadline) {
@@ -44,4 +37,16 @@ func TestKeepsNoRequest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// requestOf calls begin with a context that has a value, and returns a weak pointer to it.
+func requestOf(t *testing.T, begin func(context.Context) error) weak.Pointer[[1 << 20]byte] {
+	t.Helper()
+	type key struct{}
+	request := new([1 << 20]byte)
+	if err := begin(context.WithValue(t.Context(), key{}, request)); err != nil {
+		t.Fatal(err)
+	}
+	runtime.KeepAlive(request)
+	return weak.Make(request)
 }
