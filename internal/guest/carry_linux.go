@@ -145,13 +145,23 @@ func (c *carrier) carryIn(conn net.Conn) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	if _, err := conn.Write(first[:]); err != nil {
+	if err := c.begin(conn, first[:]); err != nil {
 		return
 	}
-	c.mu.Lock()
-	c.ready = c.ready || c.conn == conn
-	c.mu.Unlock()
 	_ = carryIn(c.tun, conn) // its end is the connection's
+}
+
+// begin answers a connection, and sends it packets from then on. It holds the lock, so
+// that no packet is before the answer, and none after it is lost. The answer fits into the
+// buffer of a new socket.
+func (c *carrier) begin(conn net.Conn, answer []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := conn.Write(answer); err != nil {
+		return err
+	}
+	c.ready = c.ready || c.conn == conn
+	return nil
 }
 
 // carryOut copies packets from the interface. Without a connection they are lost.
