@@ -52,6 +52,7 @@ func (p *Pool) take(spec *driver.Spec) (*warm, *claimedBox) {
 		return nil, nil
 	}
 	s.used = time.Now()
+	s.requests++
 	if len(s.ready) == 0 {
 		p.cold++
 		p.stats.Misses++

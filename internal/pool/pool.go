@@ -14,7 +14,8 @@
 // needs them. So the pool does them when it has enough boxes, and delays them
 // while the CPUs are busy.
 //
-// If imports took long, the pool takes a snapshot of the box, the shape's prototype.
+// If imports took long, and boxes of the shape are asked for again, the pool takes a
+// snapshot of the box, the shape's prototype.
 // Until the prototype is a day old, it makes the further boxes of the shape from it:
 // that costs a fraction of the imports. While the CPUs are busy it makes boxes without
 // imports nevertheless, because they cost less still.
@@ -119,6 +120,7 @@ type shape struct {
 	used   time.Time // the latest request
 	failed time.Time // the latest failure to make a box
 
+	requests    int        // since the pool began
 	prototype   *prototype // nil if there is none
 	noPrototype time.Time  // the latest failure to make one, or to use it
 }

@@ -21,6 +21,9 @@ const (
 	// worthTime is the time of Further from which on a prototype costs less CPU time
 	// than it saves. docs/performance.md has the measurement.
 	worthTime = 200 * time.Millisecond
+	// worthRequests is the number of requests for a shape from which on there will be
+	// more. A server for one client on standard input has one, often.
+	worthRequests = 2
 	// maxPrototypes bounds the disk space. The shape with the oldest request loses its
 	// prototype.
 	maxPrototypes = 4
@@ -37,7 +40,8 @@ func (p *Pool) wantsPrototype(s *shape, took time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// The values of secrets are on no disk.
-	return p.opts.Snapshots != nil && len(s.spec.Secrets) == 0 && took >= worthTime && s.prototype == nil && time.Since(s.noPrototype) > snapshotPause
+	return p.opts.Snapshots != nil && len(s.spec.Secrets) == 0 && took >= worthTime && s.requests >= worthRequests &&
+		s.prototype == nil && time.Since(s.noPrototype) > snapshotPause
 }
 
 // makePrototype makes a prototype of a box of s. The streams to the box end.

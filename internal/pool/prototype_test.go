@@ -27,6 +27,14 @@ func (i *imports) options(o *Options) {
 	}
 }
 
+// ask has the pool know that boxes of a shape are asked for.
+func ask(p *Pool, image string) {
+	p.Keep(spec(image))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shapeOfLocked(spec(image)).requests = worthRequests
+}
+
 // rest gives the pool time for all that it would do.
 func rest() {
 	time.Sleep(10 * time.Second)
@@ -65,7 +73,7 @@ func (p *Pool) age() {
 func TestPrototype(t *testing.T) {
 	i := &imports{take: time.Second}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		want := Stats{Ready: 1, Done: 1, Target: 1, Max: 8, Started: 1, Restored: 1, Prototypes: 1, PrototypeBytes: 1000}
 		if got := p.Stats(); got != want {
@@ -91,10 +99,29 @@ func TestPrototype(t *testing.T) {
 func TestPrototypeWorth(t *testing.T) {
 	i := &imports{take: worthTime / 2}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		if st := p.Stats(); st.Done != 1 || st.Prototypes != 0 || i.calls.Load() != 1 {
 			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestPrototypeAskedFor makes one when boxes are asked for again, and not for one caller.
+func TestPrototypeAskedFor(t *testing.T) {
+	i := &imports{take: time.Second}
+	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
+		p.Keep(spec("a"))
+		rest()
+		for n := 1; n <= worthRequests; n++ {
+			if st := p.Stats(); st.Prototypes != 0 {
+				t.Errorf("%+v before request %d", st, n)
+			}
+			create(t, p, spec("a"))
+			rest()
+		}
+		if st := p.Stats(); st.Prototypes != 1 {
+			t.Errorf("%+v after %d requests", st, worthRequests)
 		}
 	})
 }
@@ -103,7 +130,7 @@ func TestPrototypeWorth(t *testing.T) {
 func TestPrototypeUnlike(t *testing.T) {
 	i := &imports{take: time.Second, unlike: true}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		if st := p.Stats(); st.Done != 1 || st.Prototypes != 0 || i.calls.Load() != 1 {
 			t.Errorf("%+v", st)
@@ -117,7 +144,7 @@ func TestPrototypeBusy(t *testing.T) {
 	i := &imports{take: time.Second}
 	var busy atomic.Bool
 	world(t, func(o *Options) { i.options(o); o.Busy = busy.Load }, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		busy.Store(true)
 		create(t, p, spec("a"))
@@ -142,7 +169,7 @@ func TestPrototypeRoom(t *testing.T) {
 		o.Busy = busy.Load
 		o.Room = func(bytes int64) bool { return bytes == 0 || !short.Load() }
 	}, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		busy.Store(true)
 		create(t, p, spec("a"))
@@ -168,7 +195,7 @@ func TestPrototypeRoom(t *testing.T) {
 func TestPrototypeUnfit(t *testing.T) {
 	i := &imports{take: time.Second}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		s.set(&s.noRestore, sandbox.Errorf(sandbox.Unavailable, "a file of the machine has changed"))
 		create(t, p, spec("a"))
@@ -194,7 +221,7 @@ func TestPrototypeFails(t *testing.T) {
 	i := &imports{take: time.Second}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
 		s.set(&s.noSnapshot, sandbox.Errorf(sandbox.Unavailable, "the disk is full"))
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		if st := p.Stats(); st.Ready != 1 || st.Done != 1 || st.Prototypes != 0 || st.Started != 1 {
 			t.Errorf("%+v; want the box to be kept", st)
@@ -209,7 +236,7 @@ func TestPrototypeFails(t *testing.T) {
 func TestPrototypeAge(t *testing.T) {
 	i := &imports{take: time.Second}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		first := s.kept()
 		p.age()
@@ -227,7 +254,7 @@ func TestManyPrototypes(t *testing.T) {
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
 		images := []string{"a", "b", "c", "d", "e"}
 		for _, image := range images {
-			p.Keep(spec(image))
+			ask(p, image)
 			create(t, p, spec(image))
 			rest()
 		}
@@ -246,7 +273,7 @@ func TestManyPrototypes(t *testing.T) {
 func TestPrototypeStays(t *testing.T) {
 	i := &imports{take: time.Second}
 	world(t, i.options, func(t *testing.T, s *stub, p *Pool) {
-		p.Keep(spec("a"))
+		ask(p, "a")
 		rest()
 		s.set(&s.noRemove, errors.New("no"))
 		p.age()
