@@ -24,7 +24,7 @@ import (
 // TestGvisorConversations measures a server with many hibernated Python conversations, as
 // many as GLOVEBOX_CONVERSATIONS says: their disk space when they are compressed, the
 // memory and the start of the server, the cost of its sweeps, and wakes. Each conversation
-// has a variable of its own, which those that are woken must have kept. 10,000 take an
+// has a variable of its own, and must have kept it at a wake. 10,000 take an
 // hour and 30 GB. No figure decides whether the test passes.
 func TestGvisorConversations(t *testing.T) {
 	count, _ := strconv.Atoi(os.Getenv("GLOVEBOX_CONVERSATIONS"))

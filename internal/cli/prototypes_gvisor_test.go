@@ -44,8 +44,8 @@ func TestGvisorPrototypes(t *testing.T) {
 	// and returns the lines of these.
 	alike := func(count int) [][]string {
 		t.Helper()
-		lines := map[string][][]string{}                                                     // by the number of the module
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(1500 * time.Millisecond) { // the pool works meanwhile
+		lines := map[string][][]string{}                                                         // by the number of the module
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(1500 * time.Millisecond) { // the pool works meanwhile
 			r, err := s.toolAs(t.Context(), "alice", "run_code", map[string]any{"code": show, "image": "slow:1"})
 			if err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestGvisorPrototypes(t *testing.T) {
 				}
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("in a minute no %d sandboxes had the same module: %q; the last run: %+v", count, lines, r)
+				t.Fatalf("in two minutes no %d sandboxes had the same module: %q; the last run: %+v", count, lines, r)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // TestKeepsNoRequest has a sandbox not hold what belongs to the request that made it: a
-// server may have thousands of sandboxes that nobody uses.
+// server may have thousands of unused sandboxes.
 func TestKeepsNoRequest(t *testing.T) {
 	for name, begin := range map[string]func(context.Context, *Engine) error{
 		"create": func(ctx context.Context, e *Engine) error {

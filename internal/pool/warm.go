@@ -137,7 +137,7 @@ func (p *Pool) mayReplaceLocked(s *shape) bool {
 	return time.Since(s.failed) > retryAfter && (p.opts.Room == nil || p.opts.Room(s.spec.Limits.MemoryBytes))
 }
 
-// bringOn runs Further on a box that nobody can claim. If it took long, the box becomes
+// bringOn runs Further on a box that cannot be claimed meanwhile. If it took long, the box becomes
 // the prototype of its shape, and is destroyed: its streams have ended, which would
 // make a claim slow.
 func (p *Pool) bringOn(ctx context.Context, s *shape, w *warm) {

@@ -4,8 +4,8 @@
 // server has.
 //
 // Only package guest imports it. A guest has one [Listener], which lives as long as its
-// process. What connects before it has shown the server's certificate is hostile: its
-// number, its time and its bytes are bounded.
+// process. A connection is hostile until it has shown the server's certificate: the
+// number, the time and the bytes of such connections are bounded.
 package direct
 
 import (

@@ -153,7 +153,7 @@ func (g *testGuest) settled(t *testing.T, goroutines int) {
 	}
 }
 
-// TestClients: the guest serves the client of the newest order, and nobody else.
+// TestClients: the guest serves only the client of the newest order.
 func TestClients(t *testing.T) {
 	g, other := newGuest(t, time.Minute), newGuest(t, time.Minute)
 	config, others := g.order(t, "box"), other.order(t, "other")

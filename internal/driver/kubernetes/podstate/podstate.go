@@ -35,7 +35,7 @@ var startFailures = map[string]bool{"CreateContainerConfigError": true, "CreateC
 func Started(pod *corev1.Pod) (bool, error) {
 	if pod == nil {
 		return false, sandbox.WithHint(sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Unavailable, "the Pod was deleted while it started"), RetryTime),
-			"try again; the cluster may have evicted it, or somebody deletes Pods in this namespace")
+			"try again; the cluster may have evicted it, or another client deletes Pods in this namespace")
 	}
 	if pod.DeletionTimestamp != nil {
 		return false, sandbox.WithHint(sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Unavailable, "the Pod is being deleted, %s", cause(pod)), RetryTime),
