@@ -19,7 +19,7 @@ func (s *System) checkSaved(ctx context.Context) []Check {
 	if err != nil {
 		return []Check{failed(c.Name, err)}
 	}
-	kept, err := s.keptBuilds()
+	kept, shared, err := s.kept()
 	if err != nil {
 		return []Check{failed(c.Name, err)}
 	}
@@ -46,6 +46,9 @@ func (s *System) checkSaved(ctx context.Context) []Check {
 		c.Detail += fmt.Sprintf(", the oldest for %v: %s", time.Since(oldest).Round(time.Minute), strings.Join(of, ", "))
 	}
 	c.Detail += fmt.Sprintf("; %d kept builds with %s", len(kept), sandbox.FormatBytes(sizeOf(kept)))
+	if shared > 0 {
+		c.Detail += fmt.Sprintf("; %s of memory that several share", sandbox.FormatBytes(shared))
+	}
 	if len(missing) > 0 {
 		c.Status = CheckWarning
 		c.Detail += "; these are not kept, so their sandboxes may not wake: " + strings.Join(missing, ", ")
@@ -54,19 +57,23 @@ func (s *System) checkSaved(ctx context.Context) []Check {
 	return []Check{c}
 }
 
-// keptBuilds returns the builds that the driver keeps for saved sandboxes.
-func (s *System) keptBuilds() ([]driver.Build, error) {
+// kept returns what the driver keeps for saved sandboxes: builds, and bytes of snapshots
+// that they share.
+func (s *System) kept() (builds []driver.Build, shared int64, err error) {
 	k, ok := s.choice.Driver.(driver.BuildKeeper)
 	if !ok {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return k.Builds()
+	if builds, err = k.Builds(); err == nil {
+		shared, err = k.Bases()
+	}
+	return builds, shared, err
 }
 
 // keptBytes returns their size.
 func (s *System) keptBytes() (int64, error) {
-	kept, err := s.keptBuilds()
-	return sizeOf(kept), err
+	builds, shared, err := s.kept()
+	return sizeOf(builds) + shared, err
 }
 
 func sizeOf(builds []driver.Build) (sum int64) {

@@ -19,7 +19,7 @@ func (s *System) checkSnapshots(ctx context.Context) []Check {
 	if err != nil {
 		return []Check{failed(c.Name, err)}
 	}
-	kept, err := s.keptBuilds()
+	kept, _, err := s.kept()
 	if err != nil {
 		return []Check{failed(c.Name, err)}
 	}

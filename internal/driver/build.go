@@ -5,6 +5,9 @@ package driver
 type BuildKeeper interface {
 	// Builds returns the kept executables.
 	Builds() ([]Build, error)
+	// Bases returns the length, in bytes, of the snapshots that saved boxes share:
+	// see [Spec].SharesSnapshot.
+	Bases() (int64, error)
 }
 
 // A Build is a kept executable.

@@ -213,6 +213,12 @@ type Spec struct {
 	// Streams is the number of streams that the caller will dial soon; 0 means 1.
 	// It is a hint: a driver may open these streams when it creates the box.
 	Streams int
+	// SharesSnapshot lets the driver keep the saved state of a box from
+	// [SnapshotKeeper].CreateFrom as its difference from the snapshot, if it
+	// compresses states. It is for snapshots that many boxes are made of: the space of
+	// the snapshot stays in use until the last of them has ended, also when the snapshot
+	// is removed. [BuildKeeper].Bases counts it.
+	SharesSnapshot bool `json:",omitempty"`
 	// AllowUnenforced names limits that the operator accepts unenforced.
 	AllowUnenforced []sandbox.ControlName
 }

@@ -115,6 +115,7 @@ func (p *Pool) removeSpent(ctx context.Context) {
 // makeFrom makes a box from the prototype of s. If the prototype does not fit the
 // machine any more, the shape loses it.
 func (p *Pool) makeFrom(ctx context.Context, s *shape, pr *prototype, spec *driver.Spec) (driver.Box, error) {
+	spec.SharesSnapshot = true
 	b, err := p.opts.Snapshots.CreateFrom(ctx, spec, pr.id)
 	if err == nil || ctx.Err() != nil {
 		return b, err

@@ -16,10 +16,11 @@ import (
 
 // The versions of the manifest that this package reads. A state whose files are as the
 // box's kernel wrote them has Format, which all builds read. Compressed and encrypted
-// states have FormatPacked.
+// states have FormatPacked, and compressed ones with a base FormatBased.
 const (
 	Format       = 1
 	FormatPacked = 2
+	FormatBased  = 3
 )
 
 // manifestName is the file of the manifest. Its first line is the checksum of the
@@ -49,6 +50,8 @@ type Manifest struct {
 	Files map[string]Sum `json:"files"`
 	// Packed are the files as they are on the disk, if they are compressed.
 	Packed map[string]Sum `json:"packed,omitempty"`
+	// Based is the file of which Packed has the difference from the base, or "".
+	Based string `json:"based,omitempty"`
 	// ID is random. The files of an encrypted state open only with the ID in its
 	// manifest.
 	ID string `json:"id,omitempty"`
@@ -141,8 +144,8 @@ func decode(r io.Reader) (*Manifest, error) {
 	if err := json.Unmarshal(body, &m); err != nil {
 		return nil, damaged("%w", err)
 	}
-	if m.Format != Format && m.Format != FormatPacked {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the saved state has format %d, and this build reads no format above %d", m.Format, FormatPacked),
+	if m.Format < Format || m.Format > FormatBased {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the saved state has format %d, and this build reads no format above %d", m.Format, FormatBased),
 			"run the build that saved it, which can wake it")
 	}
 	return &m, nil

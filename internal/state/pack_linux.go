@@ -28,6 +28,9 @@ type Packer struct {
 	// Dir is the directory for the state that is being packed, on the file system of the
 	// states. The remains of a killed process are removed by the next Pack.
 	Dir string
+	// Based is the name of the file that is written as its difference from the base, if
+	// there is one.
+	Based string
 
 	// step is called before each step that changes the disk, in tests.
 	step func(name string) error
@@ -51,10 +54,14 @@ func (p *Packer) Pack(ctx context.Context, dir, box string) (int64, error) {
 	return total, <-ended
 }
 
-// yieldToOthers gives this thread the lowest priority for processors and for disks. If
-// the machine refuses that, the thread works at its ordinary one.
+// packNice gives others ten times as much of a processor. The lowest priority, 19, would
+// give them seventy times as much: states would stay uncompressed on a busy machine.
+const packNice = 10
+
+// yieldToOthers gives this thread a low priority for processors, and the lowest for disks.
+// If the machine refuses that, the thread works at its ordinary one.
 func yieldToOthers() {
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, packNice)
 	const thread, bestEffort, lowest = 1, 2 << 13, 7
 	_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, thread, 0, bestEffort|lowest)
 }
@@ -91,13 +98,23 @@ func (p *Packer) pack(ctx context.Context, dir, box string) (_ int64, err error)
 		return 0, err
 	}
 	defer s.Close()
+	m := *s.Manifest
+	m.Format, m.Packed = FormatPacked, map[string]Sum{}
+	var base *os.File
+	if m.Reads >= FormatBased && s.files[p.Based] != nil {
+		if base, err = openBase(dir); err != nil {
+			return 0, err
+		}
+	}
+	if base != nil {
+		defer base.Close()
+		m.Format, m.Based = FormatBased, p.Based
+	}
 	fresh := filepath.Join(p.Dir, box)
 	if err := os.Mkdir(fresh, 0o700); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(fresh)) }()
-	m := *s.Manifest
-	m.Format, m.Packed = FormatPacked, map[string]Sum{}
 	for name, f := range s.files {
 		if err := p.before(name); err != nil {
 			return 0, err
@@ -108,7 +125,11 @@ func (p *Packer) pack(ctx context.Context, dir, box string) (_ int64, err error)
 			}
 			return ctx.Err()
 		}
-		if m.Packed[name], err = packFile(filepath.Join(fresh, name), f, m.Files[name], used); err != nil {
+		var from *os.File
+		if name == m.Based {
+			from = base
+		}
+		if m.Packed[name], err = packFile(filepath.Join(fresh, name), f, from, m.Files[name], used); err != nil {
 			return 0, err
 		}
 	}
@@ -180,8 +201,9 @@ func exchange(place *os.File, fresh, dir string) error {
 }
 
 // packFile writes a file with the compressed content of another one, whose sum it
-// checks. It calls stop from time to time, and ends with its error.
-func packFile(path string, from *os.File, sum Sum, stop func() error) (Sum, error) {
+// checks, or its difference from a base that is not nil. It calls stop from time to time,
+// and ends with its error.
+func packFile(path string, from, base *os.File, sum Sum, stop func() error) (Sum, error) {
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return Sum{}, err
@@ -194,7 +216,13 @@ func packFile(path string, from *os.File, sum Sum, stop func() error) (Sum, erro
 	}
 	defer c.free()
 	read := &summer{w: c.z, stop: stop}
-	_, err = io.CopyBuffer(struct{ io.Writer }{read}, io.NewSectionReader(from, 0, sum.Bytes+1), c.buffer)
+	content := io.NewSectionReader(from, 0, sum.Bytes+1)
+	if base != nil {
+		read.w = io.Discard
+		err = writeDifference(c.z, io.TeeReader(content, read), base, c.buffer)
+	} else {
+		_, err = io.CopyBuffer(struct{ io.Writer }{read}, content, c.buffer)
+	}
 	err = errors.Join(err, c.z.Close())
 	if err == nil && read.sum != sum {
 		err = damaged("%s has another checksum", filepath.Base(path))
@@ -214,7 +242,7 @@ func noSpace(err error) error {
 }
 
 // A compressor is a writer of zstd that works in the goroutine of its caller, and a
-// buffer. It has 11 MB, so that of the file before is used again.
+// buffer. It has some 6 MB, so that of the file before is used again.
 type compressor struct {
 	z      *zstd.Encoder
 	buffer []byte
@@ -229,7 +257,7 @@ func newCompressor(w io.Writer) (*compressor, error) {
 		c.z.Reset(w)
 		return c, nil
 	}
-	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(window))
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +307,12 @@ func (s *State) unpack(name string, packed *os.File) error {
 	want := s.Manifest.Files[name]
 	out := &sparse{f: s.unpacked[name]}
 	content := &summer{w: out}
-	_, err = io.CopyBuffer(struct{ io.Writer }{content}, io.LimitReader(struct{ io.Reader }{z}, want.Bytes+1), make([]byte, 1<<20))
+	buffer := make([]byte, 1<<20)
+	if name == s.Manifest.Based {
+		err = readDifference(content, z, s.base, want.Bytes, buffer)
+	} else {
+		_, err = io.CopyBuffer(struct{ io.Writer }{content}, io.LimitReader(struct{ io.Reader }{z}, want.Bytes+1), buffer)
+	}
 	if err == nil {
 		err = out.end()
 	}

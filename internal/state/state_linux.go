@@ -14,7 +14,8 @@ import (
 )
 
 // The files beside the place of a state, for the time of a save and of a restore: the
-// directory that is written or was taken, and a file that its user has locked.
+// directory that is written or was taken, and a file that its user has locked. The base
+// may be beside it, too.
 const (
 	newSuffix  = ".new"
 	usedSuffix = ".used"
@@ -88,7 +89,7 @@ func (w *Writer) Bytes() int64 { return w.bytes }
 // Commit completes m by the files and puts the state in its place. It returns nil
 // when a loss of power can no longer undo that. After an error there is no state.
 func (w *Writer) Commit(m Manifest) error {
-	m.Format, m.Reads, m.Files = Format, FormatPacked, map[string]Sum{}
+	m.Format, m.Reads, m.Files = Format, FormatBased, map[string]Sum{}
 	if w.key != nil {
 		m.Format, m.ID, m.Packed = FormatPacked, rand.Text(), map[string]Sum{}
 	}
@@ -203,6 +204,7 @@ type State struct {
 	key      sealed.Key          // nil if the state is not encrypted
 	files    map[string]*os.File // as they are on the disk
 	unpacked map[string]*os.File // the contents of packed files, for which Files was called
+	base     *os.File            // nil unless a packed file needs it
 	lock     *os.File            // while it is in use
 }
 
@@ -237,6 +239,15 @@ func Open(dir, box string, key sealed.Key) (*State, error) {
 			if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() != sum.Bytes {
 				return nil, damaged("%s does not have %d bytes", name, sum.Bytes)
 			}
+		}
+		if s.Manifest.Based == "" {
+			return s, nil
+		}
+		if s.base, err = openBase(dir); err != nil {
+			return nil, err
+		}
+		if s.base == nil {
+			return nil, damaged("%s is missing, which has pages of it", dir+baseSuffix)
 		}
 		return s, nil
 	})
@@ -452,6 +463,9 @@ func (s *State) Close() {
 	}
 	for _, f := range s.unpacked {
 		f.Close()
+	}
+	if s.base != nil {
+		s.base.Close()
 	}
 	if s.lock != nil {
 		s.lock.Close()

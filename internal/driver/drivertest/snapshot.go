@@ -44,6 +44,7 @@ func testSnapshot(t *testing.T, s *suite) {
 		}
 		snapshotRollback(t, st)
 	})
+	t.Run("Shared", func(t *testing.T) { snapshotShared(t, st) })
 	t.Run("Differs", func(t *testing.T) { snapshotDiffers(t, st) })
 	t.Run("Context", func(t *testing.T) { snapshotContext(t, s, st) })
 	t.Run("Workspace", func(t *testing.T) { snapshotWorkspace(t, st) })
@@ -110,6 +111,39 @@ func destroyClone(t testing.TB, b driver.Box) {
 	defer cancel()
 	if err := b.Destroy(ctx); err != nil {
 		t.Errorf("Destroy of a clone: %v", err)
+	}
+}
+
+// snapshotShared has boxes share a snapshot that is removed, and saves and wakes them.
+func snapshotShared(t *testing.T, st *site) {
+	b := st.box(t)
+	b.MustSh(t, "echo kept > /tmp/kept")
+	id, _ := st.snapshot(t, b)
+	var boxes []*Box
+	for range 2 {
+		spec := st.s.h.Spec()
+		spec.SharesSnapshot = true
+		boxes = append(boxes, st.clone(t, spec, id))
+	}
+	if err := st.keeper(t).RemoveSnapshot(step(t), id); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range boxes {
+		b.MustSh(t, "echo "+strconv.Itoa(i)+" > /tmp/own")
+		if st.Info().Features.Save {
+			if _, err := driver.Save(step(t), b.Box); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := driver.Pack(step(t), b.Box); err != nil && sandbox.KindOf(err) != sandbox.Unsupported {
+				t.Fatal(err)
+			}
+			if err := driver.Resume(step(t), b.Box); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, want := b.MustSh(t, "cat /tmp/kept /tmp/own"), "kept\n"+strconv.Itoa(i)+"\n"; out != want {
+			t.Errorf("box %d has the files %q; want %q", i, out, want)
+		}
 	}
 }
 

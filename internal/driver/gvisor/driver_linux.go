@@ -85,7 +85,7 @@ func New(opts Options) (*Driver, error) {
 		opts.Program = p
 	}
 	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, key: opts.StateKey, encrypt: opts.Encrypt, sending: make(turn, 1), leases: map[string]driver.Lease{}}
-	packer := &state.Packer{Dir: filepath.Join(opts.StateDir, "gvisor", "packing")}
+	packer := &state.Packer{Dir: filepath.Join(opts.StateDir, "gvisor", "packing"), Based: message.PagesFile}
 	files := &snapfiles.Keeper{Dir: filepath.Join(opts.StateDir, "gvisor", "snapshots"), Key: opts.StateKey, Encrypt: opts.Encrypt}
 	return &Driver{opts: opts, client: c, packer: packer, files: files, boxes: map[*box]bool{}, others: map[builds.ID]*client{}}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/state"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
@@ -149,6 +150,13 @@ func (d *Driver) ofBuild(id builds.ID) (*client, error) {
 func (d *Driver) builds() builds.Set {
 	return builds.Set{Dir: filepath.Join(d.opts.StateDir, "gvisor", message.BuildsDir)}
 }
+
+func (d *Driver) bases() state.Bases {
+	return state.Bases{Dir: filepath.Join(d.opts.StateDir, "gvisor", message.BasesDir)}
+}
+
+// Bases implements [driver.BuildKeeper].
+func (d *Driver) Bases() (int64, error) { return d.bases().Bytes() }
 
 // Builds implements [driver.BuildKeeper].
 func (d *Driver) Builds() ([]driver.Build, error) { return d.builds().List() }

@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/boot/procfs"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/sealed"
@@ -26,7 +27,7 @@ import (
 
 // Files are the files of a state, in the order in which gVisor takes them. The last
 // has the memory and the writable layer.
-var Files = []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, checkpointfiles.PagesFileName}
+var Files = []string{checkpointfiles.StateFileName, checkpointfiles.PagesMetadataFileName, message.PagesFile}
 
 const (
 	// smallFile is the room for each of the files without memory.

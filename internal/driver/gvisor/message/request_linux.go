@@ -132,8 +132,15 @@ type Reply struct {
 	Build *builds.ID `json:"build,omitempty"`
 }
 
-// BuildsDir is the directory of builds in the driver's state directory.
-const BuildsDir = "builds"
+// BuildsDir is the directory of builds in the driver's state directory, and BasesDir
+// that of the bases of states.
+const (
+	BuildsDir = "builds"
+	BasesDir  = "bases"
+)
+
+// PagesFile is the file of a state that has the memory and the writable layer.
+const PagesFile = "pages.img"
 
 // StateDir returns the place of the saved state of a box, in a state directory.
 func StateDir(stateDir, ref string) string {

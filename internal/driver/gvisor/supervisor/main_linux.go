@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
+	"github.com/glovebox-dev/glovebox/internal/state"
 )
 
 // driverFD is the descriptor of a supervisor's connection to its driver.
@@ -34,10 +36,17 @@ func KeptFDs(args []string) map[int]bool {
 	return fds
 }
 
+// gcPercent is how much garbage the supervisor has before a garbage collection, in per cent
+// of what it uses, which grows with the number of boxes.
+const gcPercent = 50
+
 // Main is the supervisor's main function, with all arguments of its process. It
 // returns the exit status.
 func Main(args []string) int {
 	args = args[1:]
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	// The supervisor logs to the server, which may die first. SIGPIPE is caught rather
 	// than ignored, because children inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
@@ -75,6 +84,7 @@ func Main(args []string) int {
 		groups: cgroup.Find(users.RootIsRoot()),
 		keys:   checkpoint.Keys{Guest: args[1]},
 		builds: builds.Set{Dir: filepath.Join(dir, message.BuildsDir)},
+		bases:  state.Bases{Dir: filepath.Join(dir, message.BasesDir)},
 		boxes:  map[string]*box{},
 	}
 	if s.holds, err = s.builds.Hold(s.guest); err != nil {

@@ -53,7 +53,7 @@ func (s *supervisor) order(b *box) (*driver.Spec, *builds.ID, error) {
 // buildOf returns the build that can restore a state with a key.
 func buildOf(k state.Key) builds.ID { return builds.ID{Program: k.Program, Guest: k.Guest} }
 
-// sweepBuilds removes the builds that no saved box and no snapshot needs.
+// sweepBuilds removes the builds and the bases that no saved box and no snapshot needs.
 func (s *supervisor) sweepBuilds() {
 	err := s.builds.Sweep(func() (map[builds.ID]bool, error) {
 		refs, err := s.list()
@@ -85,6 +85,9 @@ func (s *supervisor) sweepBuilds() {
 	})
 	if err != nil {
 		log.Warningf("remove builds that no saved sandbox needs: %v", err)
+	}
+	if err := s.bases.Sweep(); err != nil {
+		log.Warningf("remove the bases of no saved sandbox: %v", err)
 	}
 }
 

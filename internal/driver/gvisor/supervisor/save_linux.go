@@ -153,7 +153,7 @@ func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string, key 
 		err = w.Check()
 	}
 	if snapshot != "" && err == nil {
-		return s.keepSnapshot(w, *m, snapshot, began, goOn)
+		return s.keepSnapshot(b, w, *m, snapshot, began, goOn)
 	}
 	if err == nil {
 		err = w.Commit(*m)

@@ -11,6 +11,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/runsc/config"
@@ -93,7 +94,7 @@ func (s *supervisor) snapshot(ctx context.Context, b *box, id string, key sealed
 }
 
 // keepSnapshot has a box go on whose state is written, and completes the snapshot.
-func (s *supervisor) keepSnapshot(w *checkpoint.Writer, m state.Manifest, id string, began time.Time, goOn func(error) error) (*driver.Saved, error) {
+func (s *supervisor) keepSnapshot(b *box, w *checkpoint.Writer, m state.Manifest, id string, began time.Time, goOn func(error) error) (*driver.Saved, error) {
 	err := goOn(nil)
 	stood := time.Since(began)
 	if err != nil {
@@ -104,6 +105,9 @@ func (s *supervisor) keepSnapshot(w *checkpoint.Writer, m state.Manifest, id str
 		return nil, errors.Join(err, w.Discard())
 	}
 	defer w.Close()
+	if err := state.ShareBase(b.stateDir(), s.snapshotState(id)); err != nil {
+		log.Warningf("the saved states of boxes from snapshot %s will be larger: %v", id, err)
+	}
 	return &driver.Saved{Bytes: w.Bytes(), Build: m.Key.Program, Stood: stood}, nil
 }
 
@@ -199,6 +203,9 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 			err = errors.Join(err, destroyErr)
 		}
 	}()
+	if err := s.giveBase(b, req.Snapshot, from); err != nil {
+		log.Warningf("the saved state of %s will be larger: %v", spec.ID, err)
+	}
 	if err := plan.apply(s.groups, b); err != nil {
 		return nil, err
 	}
@@ -232,6 +239,15 @@ func (s *supervisor) createFrom(ctx context.Context, req *message.Request, files
 	b.ready = true
 	s.mu.Unlock()
 	return nil, nil
+}
+
+// giveBase gives the states of a box a base: the snapshot that the box is made of, or the
+// base of that snapshot.
+func (s *supervisor) giveBase(b *box, snapshot string, from *state.State) error {
+	if b.record.Spec.SharesSnapshot {
+		return s.bases.Share(from, snapshot, message.PagesFile, b.stateDir())
+	}
+	return state.ShareBase(s.snapshotState(snapshot), b.stateDir())
 }
 
 // setHostname gives a box its hostname. gVisor restores the one of the snapshot.

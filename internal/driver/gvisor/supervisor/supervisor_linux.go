@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 	"github.com/glovebox-dev/glovebox/internal/network"
+	"github.com/glovebox-dev/glovebox/internal/state"
 )
 
 // supervisor makes boxes for one driver, in a process of its own.
@@ -33,6 +34,7 @@ type supervisor struct {
 
 	keys   checkpoint.Keys
 	builds builds.Set
+	bases  state.Bases
 	swept  sync.Once // for sweepBuilds
 	holds  *os.File  // keeps the builds, until the end of the process
 
