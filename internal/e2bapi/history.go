@@ -114,7 +114,7 @@ func (s *Server) sampleAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	var asked sync.WaitGroup
-	for _, id := range ids {
+	for _, id := range s.opts.Engine.Observable() {
 		asked.Go(func() {
 			m, err := readMetrics(ctx, func(req *http.Request) (*http.Response, error) { return s.opts.Engine.Observe(id, req) })
 			if err != nil {

@@ -47,6 +47,7 @@ type Engine interface {
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id string, defaults sandbox.ProgramDefaults, req *http.Request) (*http.Response, error)
 	Observe(id string, req *http.Request) (*http.Response, error)
+	Observable() []string
 	Runs(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Run, error)
 	Output(ctx context.Context, p sandbox.Principal, runID string, budget int) (sandbox.Output, error)
 	HasImage(ctx context.Context, p sandbox.Principal, ref string) (bool, error)

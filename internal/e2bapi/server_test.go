@@ -214,6 +214,16 @@ func (e *fakeEngine) Labels(_ context.Context, id string) (map[string]string, er
 	return nil, sandbox.Errorf(sandbox.NotFound, "no sandbox")
 }
 
+func (e *fakeEngine) Observable() []string {
+	var ids []string
+	for id, b := range e.boxes {
+		if b.State == sandbox.Running {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 func (e *fakeEngine) Live(context.Context) ([]string, error) {
 	var ids []string
 	for id := range e.boxes {

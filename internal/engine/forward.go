@@ -128,16 +128,7 @@ func (e *Engine) Owner(ctx context.Context, id string) (sandbox.Principal, error
 func (e *Engine) OwnerID() string { return e.owner.ID() }
 
 // Live returns the identifiers of all sandboxes that have not stopped, of every
-// principal. An edge uses it to find the sandbox for which its caller has a
-// proof.
+// principal and process. An edge uses it to forget what it kept of the others.
 func (e *Engine) Live(ctx context.Context) ([]string, error) {
-	recs, err := e.store.LiveSandboxes(ctx)
-	if err != nil {
-		return nil, sandbox.Wrap(err, "list sandboxes", "")
-	}
-	ids := make([]string, len(recs))
-	for i, rec := range recs {
-		ids[i] = rec.ID
-	}
-	return ids, nil
+	return e.store.LiveIDs(ctx)
 }

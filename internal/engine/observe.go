@@ -19,12 +19,26 @@ func (e *Engine) Observe(id string, req *http.Request) (*http.Response, error) {
 	if b == nil || !b.started() {
 		return nil, sandbox.Wrap(request.NoSandbox(id), op, "")
 	}
-	b.mu.Lock()
-	awake := b.state == running && b.rec.Restless && !e.features.ColdPause
-	b.mu.Unlock()
-	if !awake {
+	if !b.observable() {
 		return nil, sandbox.Wrap(sandbox.Errorf(sandbox.Conflict, "sandbox %s may be paused", id), op, "")
 	}
 	resp, err := b.guest.RoundTrip(req)
 	return resp, sandbox.Wrap(err, op, "")
+}
+
+// Observable returns the identifiers of the sandboxes that Observe reaches.
+func (e *Engine) Observable() []string {
+	var ids []string
+	for _, b := range e.all() {
+		if b.started() && b.observable() {
+			ids = append(ids, b.id)
+		}
+	}
+	return ids
+}
+
+func (b *liveSandbox) observable() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state == running && b.rec.Restless && !b.e.features.ColdPause
 }

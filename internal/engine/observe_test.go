@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,11 +29,18 @@ func TestObserveIsNoUse(t *testing.T) {
 			}
 			return nil
 		}
+		observable := func(want ...string) {
+			t.Helper()
+			if got := e.Observable(); !slices.Equal(got, want) {
+				t.Errorf("observable are %q; want %q", got, want)
+			}
+		}
 		resting := e.mustCreate(t, sandbox.CreateRequest{})
 		if err := observe(resting.ID); !errors.Is(err, sandbox.Conflict) {
 			t.Errorf("a sandbox that may rest: %v", err)
 		}
 		s := e.mustCreate(t, sandbox.CreateRequest{Restless: true, Limits: sandbox.Limits{Idle: 10 * time.Second}})
+		observable(s.ID)
 		for range 4 {
 			if err := observe(s.ID); err != nil {
 				t.Error(err)
@@ -45,6 +53,7 @@ func TestObserveIsNoUse(t *testing.T) {
 		if err := observe(s.ID); !errors.Is(err, sandbox.Conflict) {
 			t.Errorf("a hibernated sandbox: %v", err)
 		}
+		observable()
 		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated {
 			t.Errorf("observing made it %s", got.State)
 		}

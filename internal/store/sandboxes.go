@@ -158,6 +158,19 @@ func (s *Store) LiveSandboxes(ctx context.Context) ([]Sandbox, error) {
 	return s.sandboxes(ctx, ` WHERE ended_at = 0 ORDER BY created_at, id`)
 }
 
+// LiveIDs returns the identifiers of the sandboxes that have not ended. It costs much less
+// than their records.
+func (s *Store) LiveIDs(ctx context.Context) ([]string, error) {
+	var ids []string
+	err := collect(ctx, s.read, `SELECT id FROM sandboxes WHERE ended_at = 0 ORDER BY created_at, id`, nil, func(scan scanFunc) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, sandbox.Wrap(err, "list sandboxes", "")
+}
+
 func (s *Store) sandboxes(ctx context.Context, where string, args ...any) ([]Sandbox, error) {
 	var list []Sandbox
 	err := collect(ctx, s.read, selectSandboxSQL+where, args, func(scan scanFunc) error {
