@@ -40,6 +40,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	if err != nil {
 		return sandbox.Wrap(err, "sweep: list boxes", "")
 	}
+	refs = slices.Sorted(slices.Values(refs)) // sweepOwn needs it so
 	recs, err := e.store.LiveSandboxes(ctx)
 	if err != nil {
 		return sandbox.Wrap(err, "sweep", "")
@@ -67,15 +68,20 @@ const (
 // time, with the principals in turn. A guest that does not answer therefore
 // delays neither other principals nor most sandboxes of its own.
 func (e *Engine) sweepLive(ctx context.Context, recs []store.Sandbox, refs []string, begun time.Time) error {
-	recs = slices.DeleteFunc(slices.Clone(recs), func(rec store.Sandbox) bool { return rec.Driver != e.name })
-	errs := make([]error, len(recs))
+	var ours []*store.Sandbox
+	for i := range recs {
+		if recs[i].Driver == e.name {
+			ours = append(ours, &recs[i])
+		}
+	}
+	errs := make([]error, len(ours))
 	places := make(chan struct{}, sweepAtOnce)
 	var wg sync.WaitGroup
-	for i, rec := range fair.InTurn(recs, func(rec store.Sandbox) sandbox.Principal { return rec.Principal }) {
+	for i, rec := range fair.InTurn(ours, func(rec *store.Sandbox) sandbox.Principal { return rec.Principal }) {
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			errs[i] = sandbox.Wrap(e.sweepOne(ctx, rec, refs, begun), "sweep sandbox", rec.ID)
+			errs[i] = sandbox.Wrap(e.sweepOne(ctx, *rec, refs, begun), "sweep sandbox", rec.ID)
 		})
 	}
 	wg.Wait()
@@ -107,7 +113,7 @@ func (e *Engine) sweepOne(ctx context.Context, rec store.Sandbox, refs []string,
 	return err
 }
 
-// sweepOwn checks a sandbox of this process.
+// sweepOwn checks a sandbox of this process. refs is sorted.
 func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string, begun time.Time) error {
 	b := e.live(rec.ID)
 	if b == nil {
@@ -142,7 +148,8 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 	case rec.StopCause != "":
 		// Another process began to stop it, and may have died before the end.
 		return b.Stop(ctx, verdict.Reason{Cause: rec.StopCause, Code: sandbox.Cancelled})
-	case !slices.Contains(refs, rec.Ref):
+	}
+	if _, exists := slices.BinarySearch(refs, rec.Ref); !exists {
 		b.Lost()
 	}
 	return nil

@@ -156,7 +156,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	if list, err := s.RunsEndedBefore(t.Context(), time.UnixMicro(3)); err != nil || len(list) != 1 || list[0].Program != "" {
 		t.Errorf("the ended runs are %+v, %v", list, err)
 	}
-	if list, err := s.KeptLogs(t.Context()); err != nil || len(list) != 1 || list[0].KeptBytes != 8100 {
+	if list, err := s.KeptLogs(t.Context()); err != nil || len(list) != 1 || list[0].Bytes != 8100 {
 		t.Errorf("the kept logs are %+v, %v", list, err)
 	}
 	if got, err := s.Run(t.Context(), "run"); err != nil || got.Program != program {

@@ -274,16 +274,22 @@ func (s *Store) RunsEndedBefore(ctx context.Context, t time.Time) ([]Run, error)
 	return s.runs(ctx, ` WHERE ended_at != 0 AND ended_at < ?`, micros(t))
 }
 
-// KeptLogs returns the runs that have ended, in the order of their ends. It
-// sets only their identifiers, principal and KeptBytes, which counts the program in
-// the record, too.
-func (s *Store) KeptLogs(ctx context.Context) ([]Run, error) {
-	var list []Run
+// A KeptLog is the log of a run that has ended. Bytes counts its files, and the program in
+// the record.
+type KeptLog struct {
+	ID, SandboxID string
+	Principal     sandbox.Principal
+	Bytes         int64
+}
+
+// KeptLogs returns the logs of the runs that have ended, in the order of their ends.
+func (s *Store) KeptLogs(ctx context.Context) ([]KeptLog, error) {
+	var list []KeptLog
 	const query = `SELECT id, sandbox_id, principal, kept_bytes + length(CAST(program AS BLOB)) FROM runs WHERE ended_at != 0 ORDER BY ended_at, id`
 	err := collect(ctx, s.read, query, nil, func(scan scanFunc) error {
-		var r Run
-		err := scan(&r.ID, &r.SandboxID, &r.Principal, &r.KeptBytes)
-		list = append(list, r)
+		var l KeptLog
+		err := scan(&l.ID, &l.SandboxID, &l.Principal, &l.Bytes)
+		list = append(list, l)
 		return err
 	})
 	return list, sandbox.Wrap(err, "list logs", "")

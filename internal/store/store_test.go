@@ -333,7 +333,7 @@ func TestRunsEndedBefore(t *testing.T) {
 		t.Fatalf("%d logs, %v; want those of the 4 that ended", len(logs), err)
 	}
 	for i, r := range logs {
-		if r.ID != ids[i] || r.SandboxID != sb.ID || r.Principal != sandbox.Local || r.KeptBytes != 10 {
+		if r.ID != ids[i] || r.SandboxID != sb.ID || r.Principal != sandbox.Local || r.Bytes != 10 {
 			t.Errorf("log %d: %+v", i, r)
 		}
 	}

@@ -71,7 +71,7 @@ func (f *fakeRecords) DeleteRun(_ context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeRecords) KeptLogs(context.Context) ([]store.Run, error) { return nil, nil }
+func (f *fakeRecords) KeptLogs(context.Context) ([]store.KeptLog, error) { return nil, nil }
 
 // fakeLife is the life of a sandbox that does not stop by itself.
 type fakeLife struct {

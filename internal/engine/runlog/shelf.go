@@ -24,8 +24,8 @@ const (
 
 // Records are the records of runs that a Shelf needs.
 type Records interface {
-	// KeptLogs returns the finished runs that have a log.
-	KeptLogs(ctx context.Context) ([]store.Run, error)
+	// KeptLogs returns the logs of the finished runs.
+	KeptLogs(ctx context.Context) ([]store.KeptLog, error)
 	DeleteRun(ctx context.Context, id string) error
 }
 
@@ -67,7 +67,8 @@ func NewShelf(ctx context.Context, opts ShelfOptions) *Shelf {
 func (s *Shelf) Keep(rec store.Run, room *Room) {
 	moves := s.opts.Work(func() {
 		defer room.Release()
-		if err := s.hold(rec); err != nil {
+		l := store.KeptLog{ID: rec.ID, SandboxID: rec.SandboxID, Principal: rec.Principal, Bytes: rec.KeptBytes + int64(len(rec.Program))}
+		if err := s.hold(l); err != nil {
 			s.opts.Log.Warn("keep log", "run", rec.ID, "error", err)
 		}
 	})
@@ -78,19 +79,19 @@ func (s *Shelf) Keep(rec store.Run, room *Room) {
 
 // hold takes a place for a log in the pool of finished runs, unless it has one.
 // A log that gets no place is removed, with the record of its run.
-func (s *Shelf) hold(rec store.Run) error {
-	k := &shelved{files: FilesOf(s.opts.Root, rec.SandboxID, rec.ID), ready: make(chan struct{})}
+func (s *Shelf) hold(l store.KeptLog) error {
 	s.mu.Lock()
-	if s.logs[rec.ID] != nil {
+	if s.logs[l.ID] != nil {
 		s.mu.Unlock()
 		return nil
 	}
-	s.logs[rec.ID] = k
+	k := &shelved{files: FilesOf(s.opts.Root, l.SandboxID, l.ID), ready: make(chan struct{})}
+	s.logs[l.ID] = k
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(s.ctx, shelfTimeout)
 	defer cancel()
 	hold, err := s.opts.Pool.Acquire(ctx, fair.Request{
-		Principal: rec.Principal, Units: rec.KeptBytes + int64(len(rec.Program)) + recordSize,
+		Principal: l.Principal, Units: l.Bytes + recordSize,
 		Evict: func(bool) bool {
 			return s.opts.Work(func() {
 				<-k.ready
@@ -166,10 +167,10 @@ func (s *Shelf) Sweep(ctx context.Context) error {
 	}
 	there := make(map[string]bool, len(logs))
 	var errs []error
-	for _, rec := range logs {
-		there[rec.ID] = true
+	for _, l := range logs {
+		there[l.ID] = true
 		if ctx.Err() == nil {
-			errs = append(errs, s.hold(rec))
+			errs = append(errs, s.hold(l))
 		}
 	}
 	for _, id := range slices.DeleteFunc(had, func(id string) bool { return there[id] }) {
