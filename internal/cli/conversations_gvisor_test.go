@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -31,8 +32,9 @@ func TestGvisorConversations(t *testing.T) {
 	if count == 0 {
 		t.Skip("GLOVEBOX_CONVERSATIONS is not set")
 	}
+	// Without a pool, no interpreter has imported packages before it is used.
 	s := startSoak(t, 0, "sandbox: {hibernate: disk, hibernate_space: 100GiB, default: {idle: 24h, lifetime: 48h}}\n"+
-		"saved: {compress_after: 1m}\n", "alice")
+		"saved: {compress_after: 1m}\npool: {size: "+cmp.Or(os.Getenv("GLOVEBOX_CONVERSATIONS_POOL"), "0")+"}\n", "alice")
 	c := &conversations{soak: s, ids: make([]string, count)}
 	began := time.Now()
 	var next atomic.Int64
@@ -181,13 +183,15 @@ func (c *conversations) processes() []string {
 	return all
 }
 
-// memory returns the resident memory of the server's processes.
+// memory returns the memory of the server's processes. What they share counts once.
 func (c *conversations) memory() (sum int64) {
 	for _, pid := range c.processes() {
-		text, _ := os.ReadFile("/proc/" + pid + "/statm")
-		if fields := strings.Fields(string(text)); len(fields) > 1 {
-			pages, _ := strconv.ParseInt(fields[1], 10, 64)
-			sum += pages * int64(os.Getpagesize())
+		text, _ := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+		for line := range strings.Lines(string(text)) {
+			if fields := strings.Fields(line); fields[0] == "Pss:" {
+				kib, _ := strconv.ParseInt(fields[1], 10, 64)
+				sum += kib << 10
+			}
 		}
 	}
 	return sum
