@@ -15,11 +15,20 @@ func (e *Engine) packCold() {
 	}
 	spawned := e.spawn(func() {
 		defer e.packing.Unlock()
+		var cold []*liveSandbox
 		for _, b := range e.all() {
-			if e.ctx.Err() == nil && b.started() {
-				b.packIfCold(e.ctx)
+			if _, is := b.cold(); is && b.started() {
+				cold = append(cold, b)
 			}
 		}
+		for i, b := range cold {
+			e.opts.Metrics.Cold(len(cold) - i)
+			if e.ctx.Err() != nil {
+				return
+			}
+			b.packIfCold(e.ctx)
+		}
+		e.opts.Metrics.Cold(0)
 	})
 	if !spawned {
 		e.packing.Unlock()
@@ -29,10 +38,7 @@ func (e *Engine) packCold() {
 // packIfCold compresses the state of the sandbox once. A use of the sandbox does not wait
 // for that.
 func (b *liveSandbox) packIfCold(ctx context.Context) {
-	b.mu.Lock()
-	h := b.rec.Hibernation
-	cold := b.rec.State == sandbox.Hibernated && !b.packed.Equal(h.Saved) && b.e.hibernation.Cold(h)
-	b.mu.Unlock()
+	h, cold := b.cold()
 	if !cold {
 		return
 	}
@@ -46,4 +52,13 @@ func (b *liveSandbox) packIfCold(ctx context.Context) {
 	if b.rec.Hibernation.Saved.Equal(h.Saved) {
 		b.rec.Hibernation.Bytes = bytes
 	}
+}
+
+// cold returns what the record says of the saved state, and reports whether that waits for
+// its compression.
+func (b *liveSandbox) cold() (sandbox.Hibernation, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.rec.Hibernation
+	return h, b.rec.State == sandbox.Hibernated && !b.packed.Equal(h.Saved) && b.e.hibernation.Cold(h)
 }

@@ -23,13 +23,32 @@ func (s *Set) Woken(took time.Duration, err error) {
 	}
 }
 
-func observe(results *prometheus.CounterVec, times prometheus.Histogram, took time.Duration, err error) {
-	if err != nil {
-		results.WithLabelValues(string(sandbox.KindOf(err))).Inc()
-		return
+// Compressed counts a saved state that was to be compressed.
+func (s *Set) Compressed(err error) {
+	if s != nil {
+		s.packs.WithLabelValues(result(err)).Inc()
 	}
-	results.WithLabelValues("ok").Inc()
-	times.Observe(took.Seconds())
+}
+
+// Cold says how many saved states wait for their compression.
+func (s *Set) Cold(count int) {
+	if s != nil {
+		s.cold.Set(float64(count))
+	}
+}
+
+func result(err error) string {
+	if err != nil {
+		return string(sandbox.KindOf(err))
+	}
+	return "ok"
+}
+
+func observe(results *prometheus.CounterVec, times prometheus.Histogram, took time.Duration, err error) {
+	results.WithLabelValues(result(err)).Inc()
+	if err == nil {
+		times.Observe(took.Seconds())
+	}
 }
 
 // Saved are the saved states of the state directory.

@@ -38,7 +38,8 @@ type Set struct {
 	metered []prometheus.Counter // by the order of usage.Amounts
 
 	startTime, claimTime, queueTime prometheus.Histogram
-	saves, wakes                    *prometheus.CounterVec
+	saves, wakes, packs             *prometheus.CounterVec
+	cold                            prometheus.Gauge
 	stoodTime, wakeTime             prometheus.Histogram
 	snapshots                       snapshotMetrics
 	runTime, requestTime, toolTime  *prometheus.HistogramVec
@@ -95,9 +96,11 @@ func New(version, driver string) *Set {
 	}
 	s.saves = counter("hibernations_total", "Sandboxes that were to be saved on disk, by result: ok or the kind of error.", "result")
 	s.wakes = counter("wakes_total", "Sandboxes that were to be woken from disk, by result: ok or the kind of error.", "result")
+	s.packs = counter("compressions_total", "Saved states that were to be compressed, by result: ok or the kind of error.", "result")
+	s.cold = prometheus.NewGauge(prometheus.GaugeOpts{Name: "glovebox_saved_waiting", Help: "Saved states of this server that wait for compression, at the last sweep."})
 	s.stoodTime = prometheus.NewHistogram(histogram("hibernation_stood_seconds", "Time that programs stood still until their state was saved on disk.", startBuckets, nil))
 	s.wakeTime = prometheus.NewHistogram(histogram("wake_seconds", "Time to wake a sandbox from disk, with the wait for its turn.", startBuckets, nil))
-	s.registry.MustRegister(s.saves, s.wakes, s.stoodTime, s.wakeTime)
+	s.registry.MustRegister(s.saves, s.wakes, s.packs, s.cold, s.stoodTime, s.wakeTime)
 	s.snapshots = newSnapshotMetrics()
 	s.registry.MustRegister(s.snapshots.done, s.snapshots.times, s.snapshots.stood)
 	s.registry.MustRegister(s.starts, s.refused, s.runs, s.output, s.connections, s.blocked, s.traffic, s.requests, s.evicted, s.lost,
@@ -113,6 +116,7 @@ func New(version, driver string) *Set {
 		s.starts.WithLabelValues(result)
 		s.saves.WithLabelValues(result)
 		s.wakes.WithLabelValues(result)
+		s.packs.WithLabelValues(result)
 	}
 	for _, stream := range []string{"stdout", "stderr"} {
 		s.output.WithLabelValues(stream)

@@ -49,6 +49,9 @@ func all(s *Set) {
 	s.Hibernated(0, sandbox.Errorf(sandbox.Exhausted, "full"))
 	s.Woken(90*time.Millisecond, nil)
 	s.Woken(time.Second, sandbox.Errorf(sandbox.Unavailable, "damaged"))
+	s.Compressed(nil)
+	s.Compressed(sandbox.Errorf(sandbox.Conflict, "used"))
+	s.Cold(7)
 	s.SnapshotDone(SnapshotTaken, 60*time.Millisecond, nil)
 	s.SnapshotDone(SnapshotTaken, time.Second, sandbox.Errorf(sandbox.Exhausted, "full"))
 	s.SnapshotDone(SnapshotForked, time.Second, nil)
@@ -104,6 +107,9 @@ func TestCounts(t *testing.T) {
 		`glovebox_hibernation_stood_seconds_bucket{le="0.05"} 1`,
 		`glovebox_wakes_total{result="ok"} 1`,
 		`glovebox_wakes_total{result="unavailable"} 1`,
+		`glovebox_compressions_total{result="ok"} 1`,
+		`glovebox_compressions_total{result="conflict"} 1`,
+		`glovebox_saved_waiting 7`,
 		`glovebox_wake_seconds_bucket{le="0.1"} 1`,
 		`glovebox_wake_seconds_count 1`,
 		`glovebox_saved_sandboxes 5`,

@@ -170,6 +170,9 @@ func (k *Keeper) Cold(h sandbox.Hibernation) bool {
 func (k *Keeper) Pack(ctx context.Context, b Box) (bytes int64, done bool) {
 	was := *b.Hibernation
 	bytes, err := driver.Pack(ctx, b.Driver)
+	if err != nil || bytes != was.Bytes {
+		k.Metrics.Compressed(err)
+	}
 	switch {
 	case err == nil && bytes == was.Bytes:
 		return bytes, true // it was packed before
