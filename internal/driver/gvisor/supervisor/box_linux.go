@@ -20,6 +20,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/bundle"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/checkpoint"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
@@ -35,9 +36,10 @@ const recordFile = "box.json"
 type box struct {
 	record message.Record
 	dir    string
-	own    bool // this supervisor created the box
-	conf   *config.Config
+	own    bool     // this supervisor created the box
 	null   *os.File // the supervisor's
+	// conf are gVisor's settings, from the first use until the box is saved.
+	conf atomic.Pointer[config.Config]
 
 	// The processes of the network and the sentry, if own. Until the box is ready,
 	// the supervisor's mu guards the slice; after that, the slice does not change.
@@ -108,6 +110,18 @@ func (b *box) dial(ctx context.Context, stream *os.File) error {
 	})
 }
 
+// settings returns gVisor's settings for the box.
+func (b *box) settings() (*config.Config, error) {
+	if conf := b.conf.Load(); conf != nil {
+		return conf, nil
+	}
+	conf, err := bundle.Settings(&b.record, b.dir)
+	if err == nil {
+		b.conf.Store(conf)
+	}
+	return conf, err
+}
+
 // execute runs a command of the guest's program in the box.
 func (b *box) execute(ctx context.Context, args *control.ExecArgs) error {
 	k := b.kernel.Load()
@@ -116,7 +130,11 @@ func (b *box) execute(ctx context.Context, args *control.ExecArgs) error {
 	}
 	args.ContainerID, args.Filename, args.WorkingDirectory, args.NoNewPrivileges = k.ID, rootfs.GuestPath, "/", true
 	command := args.Argv[1]
-	pid, err := k.Execute(b.conf, args)
+	conf, err := b.settings()
+	if err != nil {
+		return err
+	}
+	pid, err := k.Execute(conf, args)
 	if err != nil {
 		return b.orGone(fmt.Errorf("start %s: %w", command, err))
 	}

@@ -106,7 +106,8 @@ type launchOrder struct {
 // launch starts the processes of a box whose record is complete, and confines them.
 // If there is an error, the caller ends those that were started.
 func (s *supervisor) launch(ctx context.Context, b *box, o launchOrder) (err error) {
-	if b.conf, err = bundle.Settings(&b.record, b.dir); err != nil {
+	conf, err := b.settings()
+	if err != nil {
 		return err
 	}
 	spec := bundle.New(&b.record, b.dir, len(o.streams))
@@ -144,7 +145,7 @@ func (s *supervisor) launch(ctx context.Context, b *box, o launchOrder) (err err
 	}
 	o.preparing.End(nil)
 	_, making := trace.Start(ctx, "start processes")
-	err = s.startKernel(b, spec, mounts, passed)
+	err = s.startKernel(b, conf, spec, mounts, passed)
 	making.End(err)
 	if err != nil {
 		return err
@@ -161,9 +162,8 @@ func (s *supervisor) launch(ctx context.Context, b *box, o launchOrder) (err err
 	} else {
 		confine()
 	}
-	conf := b.conf
 	if link != nil {
-		conf, err = b.link(link)
+		conf, err = b.link(conf, link)
 	}
 	if err == nil {
 		err = o.begin(conf, spec)
@@ -230,8 +230,8 @@ func (s *supervisor) startNetwork(b *box, secrets []sandbox.Secret) (*os.File, e
 // specification must be in the box's directory.
 //
 // If there is an error, the caller removes the partial box.
-func (s *supervisor) startKernel(b *box, spec *specs.Spec, mounts []*os.File, passed map[int]*os.File) error {
-	kernel, err := sentry.Start(b.conf, spec, sentry.StartOptions{
+func (s *supervisor) startKernel(b *box, conf *config.Config, spec *specs.Spec, mounts []*os.File, passed map[int]*os.File) error {
+	kernel, err := sentry.Start(conf, spec, sentry.StartOptions{
 		ID:       b.record.Spec.ID,
 		Dir:      b.dir,
 		Mounts:   mounts,

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/bundle"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
@@ -116,9 +115,6 @@ func (s *supervisor) load(ref string) (*box, error) {
 	}
 	if b.record.Spec.ID != ref {
 		return nil, fmt.Errorf("%w: its record is of a box %q", driver.ErrGone, b.record.Spec.ID)
-	}
-	if b.conf, err = bundle.Settings(&b.record, b.dir); err != nil {
-		return nil, err
 	}
 	kernel, err := sentry.Kept(b.dir, s.earlierDir(), ref)
 	if err != nil {

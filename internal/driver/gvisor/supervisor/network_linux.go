@@ -24,7 +24,7 @@ import (
 // link gives the box an interface at the end of link, besides its loopback
 // interface. The sentry must wait for its start. link returns the settings for the
 // start, with which gVisor sets up no network itself.
-func (b *box) link(link *os.File) (*config.Config, error) {
+func (b *box) link(conf *config.Config, link *os.File) (*config.Config, error) {
 	conn, err := b.control()
 	if err != nil {
 		return nil, err
@@ -33,9 +33,9 @@ func (b *box) link(link *os.File) (*config.Config, error) {
 	if err := conn.Call(boot.NetworkCreateLinksAndRoutes, bundle.Link(link), nil); err != nil {
 		return nil, fmt.Errorf("make the box's interface: %w", err)
 	}
-	conf := *b.conf
-	conf.Network = config.NetworkHost // with this value, gVisor makes no interfaces
-	return &conf, nil
+	linked := *conf
+	linked.Network = config.NetworkHost // with this value, gVisor makes no interfaces
+	return &linked, nil
 }
 
 // control connects to the control socket of the box's sentry. The caller closes the

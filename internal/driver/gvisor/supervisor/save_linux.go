@@ -350,6 +350,7 @@ func (s *supervisor) endSavedLocked(b *box) error {
 	b.children, b.watch, b.network, b.own = nil, nil, 0, true // no process is left, so none is unknown
 	s.mu.Unlock()
 	b.kernel.Store(nil)
+	b.conf.Store(nil)
 	b.streams.Ended()
 	for _, name := range []string{sentry.KeptFile, "config.json", "runsc.log"} {
 		if err := os.Remove(filepath.Join(b.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
