@@ -91,7 +91,7 @@ finish() {
 		groups
 		grep -F "$run" /proc/self/mountinfo || true
 		for cmdline in /proc/[0-9]*/cmdline; do
-			if tr '\0' ' ' <"$cmdline" 2>/dev/null | grep -qF "$run"; then echo "process $cmdline"; fi
+			if { tr '\0' ' ' <"$cmdline"; } 2>/dev/null | grep -qF "$run"; then echo "process $cmdline"; fi
 		done
 	)
 	if [ -n "$left" ]; then
