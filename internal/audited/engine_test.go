@@ -24,7 +24,7 @@ var unrecorded = map[string][]string{
 	"only the state of rest":                           {"Hibernate", "Wake"},
 	"the writes of these files have records":           {"SetBase"},
 	"only a comparison of a request with the defaults": {"CreateExcess", "NetworkExcess"},
-	"no action of a principal": {"AdoptImages", "AllowedNetwork", "Close", "ForgetImages", "From", "Observe", "OwnerID", "PullImage", "Run", "ServeFilesAt", "Shares",
+	"no action of a principal": {"AdoptImages", "AllowedNetwork", "Close", "ForgetImages", "From", "Observable", "Observe", "OwnerID", "PullImage", "Run", "ServeFilesAt", "Shares",
 		"Stats", "Sweep", "Usual"},
 	"images are public":            {"FetchImage"},
 	"layers of images under build": {"Layer", "MarkLayer"},
