@@ -202,7 +202,7 @@ func (b *liveSandbox) start(ctx context.Context, secrets []sandbox.Secret) (err 
 	}
 	counts := b.e.accounts.Counts(ctx, b.drv)
 	b.mu.Lock() // other calls read the record meanwhile
-	b.rec.State, b.rec.Ref, b.rec.Receipt, b.rec.Used = sandbox.Running, b.drv.Ref(), receipt, e.now()
+	b.rec.State, b.rec.Ref, b.rec.Receipt, b.rec.Used = sandbox.Running, b.drv.Ref(), e.receipts.of(receipt), e.now()
 	rec := b.rec
 	b.mu.Unlock()
 	ok := false

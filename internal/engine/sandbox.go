@@ -100,6 +100,7 @@ func (b *liveSandbox) leave(touch func()) {
 
 // newLive returns a sandbox that is starting, with one use.
 func (e *Engine) newLive(rec store.Sandbox) *liveSandbox {
+	rec.Receipt = e.receipts.of(rec.Receipt)
 	return &liveSandbox{
 		e: e, id: rec.ID, rec: rec, uses: 1,
 		ready:    make(chan struct{}),

@@ -66,6 +66,7 @@ type Engine struct {
 	strays   strays.Strays // guarded by sweeping
 
 	hibernation *hibernation.Keeper
+	receipts    sharedReceipts
 	packing     sync.Mutex // held while states are compressed
 	retention   retention.Retention
 
