@@ -23,13 +23,14 @@ import (
 // baseSuffix ends the name of the base.
 const baseSuffix = ".base"
 
-// Bases are the files that are bases. A file stays until the last state has ended that
-// has it as its base.
+// Bases are the files that are bases, as links in a directory. A file stays until the
+// last box has ended that has it as its base.
 type Bases struct{ Dir string }
 
-// Share makes a file of the state with that id the base of the state at dir, which need
-// not exist yet. It has no effect if the files of the state are not as they were written,
-// if the place has a base already, or if the file system allows no more links to the file.
+// Share makes the file name of the state from the base of the state at dir, which need not
+// exist yet. The link in b.Dir gets the name id. Share has no effect if the file is
+// compressed or encrypted, if the place has a base already, or if the file system allows
+// no more links to the file.
 func (b Bases) Share(from *State, id, name, dir string) error {
 	if from.Manifest.stored()[name] != from.Manifest.Files[name] {
 		return nil
