@@ -26,15 +26,18 @@ import (
 // many as GLOVEBOX_CONVERSATIONS says: their disk space when they are compressed, the
 // memory and the start of the server, the cost of its sweeps, and wakes. Each conversation
 // has a variable of its own, and must have kept it at a wake. 10,000 take an
-// hour and 30 GB. No figure decides whether the test passes.
+// hour and 30 GB. GLOVEBOX_CONVERSATIONS_POOL is the size of the pool, by default 0: it
+// gives out interpreters that have imported pandas, and callers leave it time for that.
+// No figure decides whether the test passes.
 func TestGvisorConversations(t *testing.T) {
 	count, _ := strconv.Atoi(os.Getenv("GLOVEBOX_CONVERSATIONS"))
 	if count == 0 {
 		t.Skip("GLOVEBOX_CONVERSATIONS is not set")
 	}
 	// Without a pool, no interpreter has imported packages before it is used.
+	pool := cmp.Or(os.Getenv("GLOVEBOX_CONVERSATIONS_POOL"), "0")
 	s := startSoak(t, 0, "sandbox: {hibernate: disk, hibernate_space: 100GiB, default: {idle: 24h, lifetime: 48h}}\n"+
-		"saved: {compress_after: 1m}\npool: {size: "+cmp.Or(os.Getenv("GLOVEBOX_CONVERSATIONS_POOL"), "0")+"}\n", "alice")
+		"saved: {compress_after: 1m}\npool: {size: "+pool+"}\n", "alice")
 	c := &conversations{soak: s, ids: make([]string, count)}
 	began := time.Now()
 	var next atomic.Int64
@@ -42,6 +45,9 @@ func TestGvisorConversations(t *testing.T) {
 	for range 2 {
 		callers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < count && !t.Failed(); i = int(next.Add(1)) - 1 {
+				if pool != "0" {
+					time.Sleep(poolTime)
+				}
 				c.begin(i)
 				if (i+1)%100 == 0 {
 					c.awaitRoom(int64(i))
@@ -90,6 +96,9 @@ func TestGvisorConversations(t *testing.T) {
 	}
 	s.kill()
 }
+
+// poolTime is how long a caller leaves the pool to make a sandbox.
+const poolTime = 2 * time.Second
 
 type conversations struct {
 	*soak
