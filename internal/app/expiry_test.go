@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,15 +20,14 @@ import (
 // token. A session continues if its client renews the token in time.
 func TestExpiredTokenEndsStreams(t *testing.T) {
 	o := startIssuer(t)
-	begun := time.Now()
-	var passed atomic.Int64
+	clock := startClock()
 	sys, url := serveHTTP(t, func(opts *Options) {
 		withIssuer(o)(opts)
-		opts.now = func() time.Time { return begun.Add(time.Duration(passed.Load())) }
+		opts.now = clock.now
 	})
 	tokenOf := func(who string) string {
 		return token(t, "one", o.keys["one"], o.claims(map[string]any{
-			"sub": who, "exp": begun.Add(time.Duration(passed.Load()) + 5*time.Minute).Unix(),
+			"sub": who, "exp": clock.now().Add(5 * time.Minute).Unix(),
 		}))
 	}
 	do := func(token, method, path, body string, headers ...string) *http.Response {
@@ -72,19 +70,19 @@ func TestExpiredTokenEndsStreams(t *testing.T) {
 		}()
 	}
 
-	passed.Store(int64(4 * time.Minute))
+	clock.move(4 * time.Minute)
 	const ping = `{"jsonrpc":"2.0","id":2,"method":"ping"}`
 	renewed := tokenOf("renews")
 	if res := do(renewed, "POST", "/mcp", ping, "Mcp-Session-Id", sessions[1]); res.StatusCode != 200 {
 		t.Fatalf("a session with a renewed token: %d", res.StatusCode)
 	}
-	passed.Store(int64(5*time.Minute + 30*time.Second))
+	clock.move(90 * time.Second)
 	select {
 	case name := <-over:
 		t.Errorf("%s ended half a minute after its token", name)
 	case <-time.After(auth.RevocationEvery + time.Second):
 	}
-	passed.Store(int64(6*time.Minute + 5*time.Second))
+	clock.move(35 * time.Second)
 	limit := time.After(15 * time.Second)
 	for range len(streams) {
 		select {

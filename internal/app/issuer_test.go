@@ -20,6 +20,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,6 +186,18 @@ func serveHTTP(t *testing.T, change func(*Options)) (*System, string) {
 	go func() { done <- s.ServeHTTP(ctx, ln, func() error { return nil }) }()
 	return s, "http://" + ln.MCP.Addr().(*net.TCPAddr).String()
 }
+
+// A movedClock is a clock that a test sets forward while servers read it.
+type movedClock struct {
+	began time.Time
+	moved atomic.Int64 // by so many nanoseconds
+}
+
+func startClock() *movedClock { return &movedClock{began: time.Now()} }
+
+func (c *movedClock) now() time.Time { return c.began.Add(time.Duration(c.moved.Load())) }
+
+func (c *movedClock) move(by time.Duration) { c.moved.Add(int64(by)) }
 
 const listTools = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
 

@@ -104,10 +104,10 @@ func withClient(o *oidcIssuer) func(*Options) {
 // of their bearer tokens, in the same groups and with the same scopes.
 func TestSignInAtIssuer(t *testing.T) {
 	o := startIssuer(t)
-	now := time.Now()
+	clock := startClock()
 	s, at := serveHTTP(t, func(opts *Options) {
 		withClient(o)(opts)
-		opts.now = func() time.Time { return now }
+		opts.now = clock.now
 	})
 	if err := s.store.SetLimits(t.Context(), []AccountLimit{{Group: "eng", Limit: usage.LimitSandboxes, Value: 5}}); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestSignInAtIssuer(t *testing.T) {
 	if len(asked.Get("state")) < 40 || len(asked.Get("nonce")) < 40 || asked.Get("state") == asked.Get("nonce") {
 		t.Errorf("state %q, nonce %q", asked.Get("state"), asked.Get("nonce"))
 	}
-	code := o.agree(t, asked, map[string]any{"exp": now.Add(time.Hour).Unix()}, map[string]any{"teams": []string{"Engineering"}, "exp": now.Add(time.Minute).Unix()})
+	code := o.agree(t, asked, map[string]any{"exp": clock.now().Add(time.Hour).Unix()}, map[string]any{"teams": []string{"Engineering"}, "exp": clock.now().Add(time.Minute).Unix()})
 	if res, body := v.get(back(asked, code)); res.StatusCode != 200 || !strings.Contains(body, `content="0;url=/ui/arrived"`) {
 		t.Fatalf("back: %d\n%s", res.StatusCode, body)
 	}
@@ -152,11 +152,11 @@ func TestSignInAtIssuer(t *testing.T) {
 	if res, _ := v.get(back(asked, code)); res.StatusCode != 401 {
 		t.Errorf("the same answer again: %d", res.StatusCode)
 	}
-	now = now.Add(59 * time.Minute)
+	clock.move(59 * time.Minute)
 	if res, _ := v.get("/ui/"); res.StatusCode != 200 {
 		t.Errorf("before the ID token ends: %d", res.StatusCode)
 	}
-	now = now.Add(time.Minute)
+	clock.move(time.Minute)
 	if res, _ := v.get("/ui/"); res.StatusCode != 303 {
 		t.Errorf("after the ID token ended: %d", res.StatusCode)
 	}
@@ -296,10 +296,10 @@ func TestSignInAtIssuerLeadsHome(t *testing.T) {
 // sign-in.
 func TestSignInAtIssuerAfterFailure(t *testing.T) {
 	o := startIssuer(t)
-	now := time.Now()
+	clock := startClock()
 	_, at := serveHTTP(t, func(opts *Options) {
 		withClient(o)(opts)
-		opts.now = func() time.Time { return now }
+		opts.now = clock.now
 	})
 	refused := func(what, path string) {
 		t.Helper()
@@ -323,7 +323,7 @@ func TestSignInAtIssuerAfterFailure(t *testing.T) {
 	refused("an endpoint without encryption", "/ui/issuer")
 	o.set(func() { o.says = nil })
 	refused("the same, a moment later", "/ui/issuer")
-	now = now.Add(10 * time.Second)
+	clock.move(10 * time.Second)
 	o.set(func() { o.mute = true })
 	signIn("without keys", http.StatusServiceUnavailable)
 	o.set(func() { o.mute = false })
@@ -334,18 +334,18 @@ func TestSignInAtIssuerAfterFailure(t *testing.T) {
 // said before remains if it does not answer.
 func TestSignInAtIssuerThatMoves(t *testing.T) {
 	o := startIssuer(t)
-	now := time.Now()
+	clock := startClock()
 	_, at := serveHTTP(t, func(opts *Options) {
 		withClient(o)(opts)
-		opts.now = func() time.Time { return now }
+		opts.now = clock.now
 	})
 	visit(t, at).begin(o, "/ui/")
-	now = now.Add(time.Hour)
+	clock.move(time.Hour)
 	o.set(func() { o.says = map[string]any{"authorization_endpoint": o.url + "/authorize?tenant=2"} })
 	if tenant := visit(t, at).begin(o, "/ui/").Get("tenant"); tenant != "2" {
 		t.Errorf("an hour after the endpoint moved: tenant %s", tenant)
 	}
-	now = now.Add(time.Hour)
+	clock.move(time.Hour)
 	o.set(func() { o.down = true })
 	if tenant := visit(t, at).begin(o, "/ui/").Get("tenant"); tenant != "2" {
 		t.Errorf("the issuer is away: tenant %s", tenant)
