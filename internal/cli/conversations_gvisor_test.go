@@ -166,14 +166,22 @@ func (c *conversations) awaitPacked() {
 	}
 }
 
-// disk returns the bytes of the state directory on the disk.
+// disk returns the bytes of the state directory on the disk. A file with several names
+// counts once.
 func (c *conversations) disk() (sum int64) {
+	seen := map[uint64]bool{}
 	_ = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil // it is gone
 		}
 		if info, err := d.Info(); err == nil {
-			sum += info.Sys().(*syscall.Stat_t).Blocks * 512
+			st := info.Sys().(*syscall.Stat_t)
+			if !seen[st.Ino] {
+				sum += st.Blocks * 512
+			}
+			if st.Nlink > 1 && !d.IsDir() {
+				seen[st.Ino] = true
+			}
 		}
 		return nil
 	})
