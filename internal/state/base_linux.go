@@ -108,11 +108,17 @@ func (b Bases) each(f func(path string, fi fs.FileInfo) error) error {
 
 // openBase opens the base of the state at dir, and returns nil if it has none.
 func openBase(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir+baseSuffix, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(dir+baseSuffix, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return f, err
+	if err != nil {
+		return nil, damaged("%w", err)
+	}
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, errors.Join(damaged("%s is not a file", dir+baseSuffix), err, f.Close())
+	}
+	return f, nil
 }
 
 // The difference of a file from its base is a sequence of pieces. Each begins with a

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -156,6 +158,29 @@ func TestBaseDamaged(t *testing.T) {
 		check(filepath.Base(path) + " is shorter")
 		if err := os.WriteFile(path, whole, 0o600); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestBaseNoFile finds other things in the place of the base.
+func TestBaseNoFile(t *testing.T) {
+	dir, p, _, _ := related(t)
+	if _, err := p.Pack(t.Context(), dir, testBox); err != nil {
+		t.Fatal(err)
+	}
+	for what, put := range map[string]func(path string) error{
+		"link":      func(path string) error { return os.Symlink(filepath.Join(dir, "pages"), path) },
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+	} {
+		if err := os.Remove(dir + baseSuffix); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(dir + baseSuffix); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir, testBox, nil); sandbox.KindOf(err) != sandbox.Unavailable {
+			t.Errorf("a %s in the place of the base: %v", what, err)
 		}
 	}
 }
