@@ -59,17 +59,11 @@ terminal:
 serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds flags
 	bin/glovebox serve $(ARGS)
 
-# The programs of the cluster are built while tests leave processors idle. The last stage
-# waits for them.
-BUILD_CLUSTER = $(if $(filter test-cluster,$(STAGES)),if [ "$$(id -u)" = 0 ]; then \
-	set -m; test/cluster/build.sh --yielding >/dev/null & cluster=$$!; set +m; \
-	trap 'kill -- -$$cluster 2>/dev/null || true' EXIT; fi;)
-
 STAGES = components vet promql test-race test-plain test-gvisor test-clients test-browser test-unprivileged test-docker test-stranger test-release test-cross test-cluster
 
 .PHONY: test
 test: ## every kind of test; make -k test goes on after a failure
-	@$(BUILD_CLUSTER) status=0; for stage in $(STAGES); do \
+	@status=0; for stage in $(STAGES); do \
 		begin=$$SECONDS; \
 		$(MAKE) $$stage || { status=1; echo "test: $$stage FAILED"; }; \
 		echo "test: $$stage took $$((SECONDS - begin)) s"; \
@@ -172,6 +166,7 @@ test-cluster: build ## the quick half of test-kubernetes; needs root
 	@GLOVEBOX_REQUIRE=$(if $(findstring cluster,$(GLOVEBOX_REQUIRE)),kubernetes) test/kubernetes.sh \
 		$(GO) test -count=1 -timeout 20m -run '^(TestGVisor|TestRunc|TestOutages)$$/^(Driver|Process|gvisor|runc)$$' ./internal/driver/kubernetes
 
+# Not in STAGES: it takes more than an hour.
 .PHONY: test-kubernetes
 test-kubernetes: build ## the driver on a real Kubernetes of one node, and the chart, with an installation; needs root
 	@$(GO) test -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
