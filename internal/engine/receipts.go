@@ -7,8 +7,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// sharedReceipts has sandboxes with equal receipts share one. A receipt never changes, and
-// is a fifth of the memory that a hibernated sandbox needs.
+// sharedReceipts lets sandboxes with equal receipts share one, to save memory. A receipt
+// never changes.
 type sharedReceipts struct {
 	mu     sync.Mutex
 	recent [16]sandbox.Receipt // one for each combination of limits and features, as a rule

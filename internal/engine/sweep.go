@@ -40,7 +40,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	if err != nil {
 		return sandbox.Wrap(err, "sweep: list boxes", "")
 	}
-	refs = slices.Sorted(slices.Values(refs)) // sweepOwn needs it so
+	refs = slices.Sorted(slices.Values(refs)) // sweepOwn searches it
 	recs, err := e.store.LiveSandboxes(ctx)
 	if err != nil {
 		return sandbox.Wrap(err, "sweep", "")

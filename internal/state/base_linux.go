@@ -122,11 +122,11 @@ func openBase(dir string) (*os.File, error) {
 }
 
 // The difference of a file from its base is a sequence of pieces. Each begins with a
-// number, as binary.AppendUvarint writes it. If the number is even, its half is the
-// length of data that follow, in bytes. Otherwise its half is how many pages are those of
-// the base from the page that the next number gives.
+// number, as binary.AppendUvarint writes it. If the number is even, its half is a length in
+// bytes, and that many bytes of data follow. If it is odd, its half is a number of pages,
+// and the next number is the first of these pages in the base.
 
-// writeDifference writes the difference of what r has from the base.
+// writeDifference writes the difference between the content of r and the base.
 func writeDifference(w io.Writer, r io.Reader, base *os.File, buffer []byte) error {
 	index, err := indexOf(base, buffer)
 	if err != nil {
@@ -256,8 +256,8 @@ func (d *differ) flush() error {
 	return err
 }
 
-// readDifference writes the file whose difference from the base r has, at most limit
-// bytes of it.
+// readDifference writes the file that writeDifference read: r has the difference. An error
+// means that the difference is damaged, or that the file has more bytes than limit.
 func readDifference(w io.Writer, r io.Reader, base *os.File, limit int64, buffer []byte) error {
 	fi, err := base.Stat()
 	if err != nil {

@@ -32,40 +32,22 @@ func related(t *testing.T) (dir string, p *Packer, pages []byte, bases Bases) {
 	bases = Bases{filepath.Join(top, "bases")}
 	base := random(200 * page)
 	clear(base[50*page : 60*page])
-	commit := func(dir string, pages []byte) *State {
-		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+	snapshot, dir := filepath.Join(top, "snapshot", "state"), filepath.Join(top, "box", "state")
+	for _, place := range []string{snapshot, dir} {
+		if err := os.Mkdir(filepath.Dir(place), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		w, err := New(dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Close()
-		for name, data := range map[string][]byte{"kernel": []byte("the kernel"), "pages": pages} {
-			f, err := w.Create(name, int64(len(data)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.Write(data); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Commit(Manifest{Box: testBox, Key: Key{Program: "p"}}); err != nil {
-			t.Fatal(err)
-		}
-		s, err := Open(dir, testBox, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
-		return s
 	}
-	from := commit(filepath.Join(top, "snapshot", "state"), base)
+	saveAt(t, snapshot, base)
+	from, err := Open(snapshot, testBox, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(from.Close)
 	pages = append(bytes.Clone(base[100*page:]), base[:90*page]...)
 	copy(pages[10*page+5:], "changed")
 	pages = append(pages, "the last page is not whole"...)
-	dir = filepath.Join(top, "box", "state")
-	commit(dir, pages)
+	saveAt(t, dir, pages)
 	if err := bases.Share(from, "sbx_from", "pages", dir); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +150,7 @@ func TestBaseNoFile(t *testing.T) {
 	if _, err := p.Pack(t.Context(), dir, testBox); err != nil {
 		t.Fatal(err)
 	}
-	for what, put := range map[string]func(path string) error{
+	for kind, put := range map[string]func(path string) error{
 		"link":      func(path string) error { return os.Symlink(filepath.Join(dir, "pages"), path) },
 		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
 		"pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
@@ -180,7 +162,7 @@ func TestBaseNoFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open(dir, testBox, nil); sandbox.KindOf(err) != sandbox.Unavailable {
-			t.Errorf("a %s in the place of the base: %v", what, err)
+			t.Errorf("a %s in the place of the base: %v", kind, err)
 		}
 	}
 }

@@ -32,6 +32,13 @@ func big(t *testing.T) (dir string, p *Packer, pages []byte) {
 	pages = make([]byte, 3<<20)
 	copy(pages, bytes.Repeat([]byte("page"), 100_000))
 	copy(pages[2<<20+100:], "alone")
+	saveAt(t, dir, pages)
+	return dir, &Packer{Dir: filepath.Join(base, "packing")}, pages
+}
+
+// saveAt saves a state with a kernel and those pages.
+func saveAt(t *testing.T, dir string, pages []byte) {
+	t.Helper()
 	w, err := New(dir, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +56,6 @@ func big(t *testing.T) (dir string, p *Packer, pages []byte) {
 	if err := w.Commit(Manifest{Box: testBox, Key: Key{Program: "p"}}); err != nil {
 		t.Fatal(err)
 	}
-	return dir, &Packer{Dir: filepath.Join(base, "packing")}, pages
 }
 
 // checkContent fails the test if the state does not have the contents of big.

@@ -103,7 +103,7 @@ func TestBases(t *testing.T) {
 	if err := clone.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// A new base makes room of those that have no box any more.
+	// A new base removes the bases that no box has.
 	b.MustSh(t, "rm /tmp/random")
 	third := take(b)
 	fresh := from(third, true)

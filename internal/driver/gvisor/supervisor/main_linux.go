@@ -36,8 +36,8 @@ func KeptFDs(args []string) map[int]bool {
 	return fds
 }
 
-// gcPercent is how much garbage the supervisor has before a garbage collection, in per cent
-// of what it uses, which grows with the number of boxes.
+// gcPercent is the garbage at which a garbage collection begins, in per cent of the memory
+// in use. That memory grows with the number of boxes.
 const gcPercent = 50
 
 // Main is the supervisor's main function, with all arguments of its process. It

@@ -4,7 +4,8 @@
 // Only package kubernetes imports it. A driver has one [Links]. For the first connection
 // to a box, it orders the guest to listen, by an exec through the API server, and gets the
 // guest's certificate in the answer. Only clients with the right to execute programs in
-// Pods can therefore connect. Keys are in the memory of both processes alone, and each box has keys of its own.
+// Pods can therefore connect. Keys are in the memory of both processes alone, and each
+// box has keys of its own.
 // The driver of another process gives another order, which ends what the first one is
 // worth; the next connection of the first driver then fails, and the one after it gives an
 // order again.
