@@ -57,7 +57,7 @@ func (b *liveSandbox) forward(req *http.Request, defaults sandbox.ProgramDefault
 		cancel()
 		counted()
 		b.mu.Lock()
-		delete(b.forwards, f)
+		b.forwards.remove(f)
 		b.mu.Unlock()
 		if req.Method != http.MethodGet {
 			b.copy.Soon()
@@ -102,7 +102,7 @@ func (b *liveSandbox) addForward(f *forward) error {
 	if err := b.checkRoomLocked(); err != nil {
 		return err
 	}
-	b.forwards[f] = struct{}{}
+	b.forwards.add(f, struct{}{})
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (b *liveSandbox) dialPort(ctx context.Context, port int) (net.Conn, error) 
 	end := sync.OnceFunc(func() {
 		cancel()
 		b.mu.Lock()
-		delete(b.forwards, f)
+		b.forwards.remove(f)
 		b.ports--
 		b.mu.Unlock()
 		release()
@@ -113,7 +113,7 @@ func (b *liveSandbox) addPort(f *forward) error {
 		return request.TooManyConnections(b.ports)
 	}
 	b.ports++
-	b.forwards[f] = struct{}{}
+	b.forwards.add(f, struct{}{})
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -103,10 +102,8 @@ func (e *Engine) newLive(rec store.Sandbox) *liveSandbox {
 	rec.Receipt = e.receipts.of(rec.Receipt)
 	return &liveSandbox{
 		e: e, id: rec.ID, rec: rec, uses: 1,
-		ready:    make(chan struct{}),
-		cancel:   func() {},
-		runs:     map[string]*run.Run{},
-		forwards: map[*forward]struct{}{},
+		ready:  make(chan struct{}),
+		cancel: func() {},
 	}
 }
 

@@ -41,7 +41,6 @@ func NewClient(dial Dialer) *Client {
 	return &Client{
 		dial:   dial,
 		closed: make(chan struct{}),
-		conns:  make(map[*clientConn]struct{}),
 	}
 }
 
@@ -75,10 +74,10 @@ type Client struct {
 	closed    chan struct{}
 	closeOnce sync.Once
 
-	mu    sync.Mutex
-	conns map[*clientConn]struct{}
-	// transport is nil while there is no connection: a server has a client for each of
-	// its sandboxes, most of which may be on the disk, and a transport has 7 KB.
+	// conns and transport are nil while there is no connection: a server has a client for
+	// each of its sandboxes, most of which may be on the disk, and a transport has 7 KB.
+	mu        sync.Mutex
+	conns     map[*clientConn]struct{}
 	transport *http.Transport
 }
 
@@ -95,7 +94,7 @@ func (cc *clientConn) Close() error {
 	if len(cc.c.conns) == 0 {
 		// Calls that wait for a connection go on with this transport. If it dials, the
 		// next call dials, too.
-		cc.c.transport = nil
+		cc.c.transport, cc.c.conns = nil, nil
 	}
 	cc.c.mu.Unlock()
 	return cc.Conn.Close()
@@ -125,6 +124,9 @@ func (c *Client) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 	}
 	cc := &clientConn{Conn: conn, c: c}
 	c.mu.Lock()
+	if c.conns == nil {
+		c.conns = map[*clientConn]struct{}{}
+	}
 	c.conns[cc] = struct{}{}
 	c.mu.Unlock()
 	select {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -242,18 +243,31 @@ func noSpace(err error) error {
 }
 
 // A compressor is a writer of zstd that works in the goroutine of its caller, and a
-// buffer. It has some 6 MB, so that of the file before is used again.
+// buffer. It has some 7 MB, so that of the file before is used again.
 type compressor struct {
 	z      *zstd.Encoder
 	buffer []byte
 }
 
-var compressors sync.Pool // of *compressor
+// spare is the compressor of the file before, for a short time. A sync.Pool would keep
+// one for each CPU.
+var spare struct {
+	sync.Mutex
+	c    *compressor
+	drop *time.Timer
+}
+
+// spareTime is how long a compressor waits for the next file.
+const spareTime = 10 * time.Second
 
 // newCompressor returns a compressor that writes to w. The sums of the manifest make
 // zstd's own checksum needless.
 func newCompressor(w io.Writer) (*compressor, error) {
-	if c, ok := compressors.Get().(*compressor); ok {
+	spare.Lock()
+	c := spare.c
+	spare.c = nil
+	spare.Unlock()
+	if c != nil {
 		c.z.Reset(w)
 		return c, nil
 	}
@@ -267,7 +281,20 @@ func newCompressor(w io.Writer) (*compressor, error) {
 // free lets another file use the compressor.
 func (c *compressor) free() {
 	c.z.Reset(nil)
-	compressors.Put(c)
+	spare.Lock()
+	defer spare.Unlock()
+	spare.c = c
+	if spare.drop == nil {
+		spare.drop = time.AfterFunc(spareTime, dropSpare)
+	} else {
+		spare.drop.Reset(spareTime)
+	}
+}
+
+func dropSpare() {
+	spare.Lock()
+	defer spare.Unlock()
+	spare.c = nil
 }
 
 // window is how far apart equal data may be, in bytes.

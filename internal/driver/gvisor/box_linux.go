@@ -64,7 +64,7 @@ func (t turn) end() { <-t }
 // newBox returns a box that holds its connections until it is released. It calls
 // forget then.
 func newBox(c *client, images *image.Store, ref string, forget func(*box)) *box {
-	b := &box{client: c, images: images, ref: ref, asleep: make(turn, 1), streams: map[*stream]bool{}}
+	b := &box{client: c, images: images, ref: ref, asleep: make(turn, 1)}
 	b.forget = func() { forget(b) }
 	b.guest = guestapi.NewClient(func(ctx context.Context) (net.Conn, error) {
 		return b.dial(ctx, b.takeOwn)

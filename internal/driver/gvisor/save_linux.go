@@ -32,6 +32,9 @@ func (b *box) open(near *os.File) (net.Conn, error) {
 	b.mu.Lock()
 	still := b.still
 	if !still {
+		if b.streams == nil {
+			b.streams = map[*stream]bool{}
+		}
 		b.streams[s] = true
 	}
 	b.mu.Unlock()
@@ -45,6 +48,9 @@ func (b *box) open(near *os.File) (net.Conn, error) {
 func (s *stream) Close() error {
 	s.box.mu.Lock()
 	delete(s.box.streams, s)
+	if len(s.box.streams) == 0 {
+		s.box.streams = nil // a server may have many boxes on the disk
+	}
 	s.box.mu.Unlock()
 	return s.UnixConn.Close()
 }

@@ -351,6 +351,7 @@ func (s *supervisor) endSavedLocked(b *box) error {
 	s.mu.Unlock()
 	b.kernel.Store(nil)
 	b.conf.Store(nil)
+	b.record.Cgroup = nil // removed; the next start makes another one
 	b.streams.Ended()
 	for _, name := range []string{sentry.KeptFile, "config.json", "runsc.log"} {
 		if err := os.Remove(filepath.Join(b.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
