@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/account"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
@@ -14,6 +15,18 @@ import (
 // metered returns the box of the sandbox, which has started.
 func (b *liveSandbox) metered() account.Box {
 	return account.Box{ID: b.id, Box: b.drv, Traffic: b.traffic}
+}
+
+// resting returns when the sandbox was saved on disk, or zero if it is not there, and
+// reports whether a sweep has counted it since.
+func (b *liveSandbox) resting() (saved time.Time, counted bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rec.State != sandbox.Hibernated {
+		return time.Time{}, false
+	}
+	saved = b.rec.Hibernation.Saved
+	return saved, !saved.IsZero() && b.counted.Equal(saved)
 }
 
 // measurable returns the sandboxes of this process, except those that are being stopped.
@@ -48,12 +61,22 @@ func (e *Engine) Loads(ctx context.Context, p sandbox.Principal) map[string]sand
 // limit then.
 func (e *Engine) sweepUsage(ctx context.Context) error {
 	live := e.measurable()
+	saved := make([]time.Time, len(live))
 	var boxes []account.Box
 	var principals []sandbox.Principal
-	for _, b := range live {
-		boxes, principals = append(boxes, b.metered()), append(principals, b.rec.Principal)
+	for i, b := range live {
+		box := b.metered()
+		saved[i], box.Rests = b.resting()
+		boxes, principals = append(boxes, box), append(principals, b.rec.Principal)
 	}
 	err := e.accounts.Sweep(ctx, boxes)
+	if err == nil {
+		for i, b := range live {
+			b.mu.Lock()
+			b.counted = saved[i]
+			b.mu.Unlock()
+		}
+	}
 	over, overErr := e.accounts.Over(ctx, principals)
 	for _, b := range live {
 		if why := over[b.rec.Principal]; why != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/hibernation"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/usage"
 )
@@ -193,5 +194,41 @@ func TestMeteringEnd(t *testing.T) {
 		}
 		e.mustSweep(t)
 		used(6 * time.Second)
+	})
+}
+
+// TestMeteringSaved: a sweep counts a box once after it was saved, and then asks the driver
+// again when it was woken. Its time on the disk counts.
+func TestMeteringSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), saving(w, hibernation.Settings{After: 5 * time.Minute}))
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		b := w.only(t)
+		check := func(when string, cpu, lasted time.Duration) {
+			t.Helper()
+			e.mustSweep(t)
+			got := e.mustUsage(t, alice)
+			if got.CPUMillis != cpu.Milliseconds() || got.SandboxMillis != lasted.Milliseconds() {
+				t.Errorf("%s: counted %d and %d ms, want %v and %v", when, got.CPUMillis, got.SandboxMillis, cpu, lasted)
+			}
+		}
+		b.setCPU(2 * time.Second)
+		time.Sleep(6 * time.Minute)
+		check("by the sweep that saved it", 2*time.Second, 6*time.Minute)
+		if !b.isSaved() {
+			t.Fatal("it is not saved")
+		}
+		b.setCPU(9 * time.Second)
+		time.Sleep(time.Minute)
+		check("while it was on the disk", 2*time.Second, 7*time.Minute)
+		if err := e.Wake(context.Background(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		check("after it was woken", 9*time.Second, 8*time.Minute)
+		b.setCPU(10 * time.Second)
+		time.Sleep(6 * time.Minute)
+		check("by the sweep that saved it again", 10*time.Second, 14*time.Minute)
 	})
 }

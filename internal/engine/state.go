@@ -119,6 +119,7 @@ type liveSandbox struct {
 	lease    timer              // stops the sandbox
 	place    *fair.Hold         // among the sandboxes of this process
 	packed   time.Time          // when the state was saved that is compressed, as far as it can be
+	counted  time.Time          // when the state was saved after which its use was counted
 	dirty    bool               // rec.Used is newer than the store's
 	waking   *waking            // nil unless it is being woken
 	kills    int                // memory kills counted so far

@@ -52,6 +52,9 @@ type Box struct {
 	Box driver.Box
 	// Traffic records the connections of the box; nil reads its traffic only.
 	Traffic *traffic.Recorder
+	// Rests means that the box has used nothing since it was read: it is on the disk. Its
+	// driver is not asked.
+	Rests bool
 }
 
 // Counts reports whether the host kernel counts the CPU time of a box.
@@ -69,6 +72,9 @@ func (k *Keeper) Counts(ctx context.Context, box driver.Box) bool {
 // next measurement.
 func (k *Keeper) Read(ctx context.Context, b Box) store.Reading {
 	r := store.Reading{SandboxID: b.ID, Until: k.opts.Now()}
+	if b.Rests {
+		return r // its time counts
+	}
 	ctx, cancel := context.WithTimeout(ctx, readingTime)
 	defer cancel()
 	u, _, err := driver.ReadUsage(ctx, b.Box)
