@@ -322,14 +322,15 @@ func (b *Box) dialOnce(ctx context.Context) (conn net.Conn, lost bool, err error
 // Reach calls try until it reaches a container's guest, or fails for another reason than
 // that the guest was lost. The guest may have ended, and the platform's report comes
 // late. Or a part of the platform starts again. So Reach waits for a report in pauses that
-// double, for ten seconds in all, and tries again after each.
+// double, for ten seconds in all, and tries again after each. A try may take longer.
 func Reach[T any](ctx context.Context, e Ender, ref string, try func() (t T, lost bool, err error)) (T, error) {
 	giveUp := time.Now().Add(reachTime)
 	for pause := firstPause; ; pause *= 2 {
 		t, lost, err := try()
-		if !lost || time.Now().After(giveUp) {
+		if !lost {
 			return t, err
 		}
+		last := time.Now().After(giveUp)
 		wait, cancel := context.WithTimeout(ctx, pause)
 		s, werr := e.AwaitEnd(wait, ref)
 		gone := driver.IsGone(werr) || werr == nil && !s.Running
@@ -342,6 +343,8 @@ func Reach[T any](ctx context.Context, e Ender, ref string, try func() (t T, los
 			return t, fmt.Errorf("%w: %w", driver.ErrGone, err)
 		case ctx.Err() != nil:
 			return t, errors.Join(ctx.Err(), err)
+		case last:
+			return t, err
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
@@ -224,4 +225,39 @@ func TestDirectHostile(t *testing.T) {
 		}
 	}
 	b.Answers(t, "after the attacks")
+}
+
+// TestDirectPodEnds: a call does not wait for the guest of a Pod that the cluster reports as
+// ended, and the box is gone. The network reports nothing: the guest is only stopped.
+func TestDirectPodEnds(t *testing.T) {
+	f := newFakeCluster(t)
+	n := f.withNode(t)
+	d := f.open(t, transports["direct"])
+	b := drivertest.Launch(t, d, unisolated(true))
+	name := podName(b.Ref())
+	n.mu.Lock()
+	run := n.runs[name]
+	n.refusals = 1000 // of programs that the API server executes
+	n.mu.Unlock()
+	if err := run.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = run.cmd.Process.Signal(unix.SIGCONT) })
+	answer := make(chan error, 1)
+	go func() { answer <- b.Client.Health(t.Context()) }()
+	time.Sleep(100 * time.Millisecond) // so that the call waits, as a rule
+	began := time.Now()
+	f.change(name, func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodFailed
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
+	})
+	if err := <-answer; err == nil {
+		t.Error("a stopped guest answered")
+	}
+	if _, err := b.Dial(t.Context()); !driver.IsGone(err) {
+		t.Errorf("Dial of a box whose Pod ended: %v", err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("the end was known after %v", took)
+	}
 }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
@@ -21,6 +22,8 @@ import (
 const (
 	// reportTime bounds how long a node may take to report that a container ended.
 	reportTime = 10 * time.Second
+	// refusedTime is the same for a container whose guest seems to refuse an order.
+	refusedTime = 5 * time.Second
 	// removeTime bounds the wait for a Pod that was deleted, until its node counts as
 	// lost.
 	removeTime = 45 * time.Second
@@ -109,7 +112,12 @@ func (p *platform) relay(ctx context.Context, ref string, purpose byte) (contain
 			return streams, false, nil
 		case ctx.Err() != nil:
 			return nil, false, errors.Join(ctx.Err(), err)
-		case errors.Is(err, direct.ErrRefused):
+		case errors.Is(err, direct.ErrRefused): // or the API server refused: the container has just ended
+			wait, cancel := context.WithTimeout(ctx, refusedTime)
+			defer cancel()
+			if p.Ended(wait, ref) == nil {
+				err = fmt.Errorf("%w: %w", driver.ErrGone, err)
+			}
 			return nil, false, err
 		case errors.Is(err, direct.ErrNotReached):
 			return nil, true, err
@@ -135,6 +143,17 @@ func (p *platform) Exec(ctx context.Context, ref string, args []string) (contain
 		return nil, err
 	}
 	return s, nil
+}
+
+// Ended implements [direct.Cluster].
+func (p *platform) Ended(ctx context.Context, ref string) error {
+	id, err := p.state.ID()
+	if err != nil {
+		return err
+	}
+	return p.api.watch.until(ctx, id, podName(ref), func(pod *corev1.Pod) (bool, error) {
+		return pod == nil || !podstate.Of(pod, time.Now()).Running, nil
+	})
 }
 
 // Address implements [direct.Cluster].

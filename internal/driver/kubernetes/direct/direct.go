@@ -55,6 +55,9 @@ type Cluster interface {
 	Address(ctx context.Context, ref string) (string, error)
 	// Exec executes the guest's program with args in the Pod of a box.
 	Exec(ctx context.Context, ref string, args []string) (stdio.Streams, error)
+	// Ended waits until the Pod of a box has ended. It returns nil then, and an error if
+	// ctx ends before.
+	Ended(ctx context.Context, ref string) error
 }
 
 // Links are the ways to the boxes of one driver. Its methods are safe for concurrent use.
@@ -109,7 +112,7 @@ func (l *Links) Dial(ctx context.Context, on Cluster, ref, name string, purpose 
 	}
 	conn, err := t.dial(ctx, purpose)
 	if err == nil {
-		return stream{conn}, nil
+		return follow(on, ref, conn, func() { way.forget(t) }), nil
 	}
 	if ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), err)
@@ -258,14 +261,33 @@ func (t *trust) dial(ctx context.Context, purpose byte) (*tls.Conn, error) {
 	return conn, nil
 }
 
-// A stream is a connection to a guest, which has no standard error.
-type stream struct{ *tls.Conn }
+// A stream is a connection to a Pod. It ends with the Pod, which the network alone does not
+// report: the address of an ended Pod answers no packet.
+type stream struct {
+	*tls.Conn
+	unfollow context.CancelFunc
+}
 
-// Stderr implements [stdio.Streams].
+// follow returns the stream of a connection. It calls ended at the end of the Pod, before
+// the stream ends.
+func follow(on Cluster, ref string, conn *tls.Conn, ended func()) stream {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		if on.Ended(ctx, ref) == nil {
+			ended()
+			_ = conn.NetConn().Close() // its readers and writers get an error
+		}
+	}()
+	return stream{conn, cancel}
+}
+
+// Stderr implements [stdio.Streams]: the guest says nothing besides.
 func (stream) Stderr() string { return "" }
 
 // Close ends the stream. It is idempotent.
 func (s stream) Close() error {
+	s.unfollow()
 	_ = s.Conn.Close() // also when the other end has closed it
 	return nil
 }

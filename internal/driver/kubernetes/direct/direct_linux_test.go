@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,11 +25,14 @@ type cluster struct {
 	mu    sync.Mutex
 	execs int   // that were asked for; guarded by mu
 	fails error // of the next ones; guarded by mu
+
+	ended     chan struct{} // closed at the end of the Pod
+	following atomic.Int64  // calls of Ended
 }
 
 func newCluster(t *testing.T, ip string) *cluster {
 	t.Helper()
-	c := &cluster{ip: ip, orders: filepath.Join(t.TempDir(), "s")}
+	c := &cluster{ip: ip, orders: filepath.Join(t.TempDir(), "s"), ended: make(chan struct{})}
 	l, err := net.Listen("unix", c.orders)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +60,17 @@ func (c *cluster) Exec(context.Context, string, []string) (stdio.Streams, error)
 	}
 	conn, err := net.Dial("unix", c.orders)
 	return execStream{conn}, err
+}
+
+func (c *cluster) Ended(ctx context.Context, _ string) error {
+	c.following.Add(1)
+	defer c.following.Add(-1)
+	select {
+	case <-c.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (c *cluster) count() int {
@@ -152,4 +167,38 @@ func TestDialEnds(t *testing.T) {
 	if _, err := l.Dial(ctx, c, "ref", "box", guestapi.DirectGuest); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Dial of an address that is silent: %v", err)
 	}
+}
+
+// TestEndOfPod: a stream ends with its Pod, also if the network reports nothing. A stream
+// that was closed follows no Pod.
+func TestEndOfPod(t *testing.T) {
+	c, l := newCluster(t, "127.91.4.3"), New()
+	unfollowed := func(want int64) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); c.following.Load() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d streams follow their Pod, want %d", c.following.Load(), want)
+			}
+		}
+	}
+	s, closed := l.mustDial(t, c), l.mustDial(t, c)
+	unfollowed(2)
+	closed.Close()
+	unfollowed(1)
+	_ = s.SetDeadline(time.Time{})
+	read := make(chan error, 1)
+	go func() {
+		_, err := s.Read(make([]byte, 1))
+		read <- err
+	}()
+	close(c.ended)
+	select {
+	case err := <-read:
+		if err == nil {
+			t.Error("a byte was read from a Pod that has ended")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a stream goes on after the end of its Pod")
+	}
+	unfollowed(0)
 }
