@@ -24,9 +24,6 @@ func (s *supervisor) destroy(ref string) (*driver.Usage, error) {
 		if b, err = s.load(ref); errors.Is(err, driver.ErrGone) {
 			// Its supervisor may have died before it wrote a record.
 			b = &box{record: message.Record{Spec: driver.Spec{ID: ref}}, dir: s.boxDir(ref)}
-			if s.groups != nil {
-				b.record.Cgroup = s.groups.Of(ref)
-			}
 		} else if err != nil {
 			return nil, err
 		}
@@ -40,6 +37,9 @@ func (s *supervisor) destroy(ref string) (*driver.Usage, error) {
 	defer b.mu.Unlock()
 	if b.gone {
 		return nil, nil
+	}
+	if b.record.Cgroup == nil && s.groups != nil {
+		b.record.Cgroup = s.groups.Of(ref) // a supervisor may have died before it removed that of a saved box
 	}
 	used, err := s.endLocked(b)
 	if err == nil {

@@ -125,6 +125,9 @@ func (s *supervisor) load(ref string) (*box, error) {
 	if err := s.finishSave(b); err != nil {
 		return nil, err
 	}
+	if b.saved() && b.sentry() == 0 {
+		b.record.Cgroup = nil // a server may have many boxes on the disk
+	}
 	b.ready = true
 	return b, nil
 }
