@@ -322,7 +322,7 @@ func (b *Box) dialOnce(ctx context.Context) (conn net.Conn, lost bool, err error
 // Reach calls try until it reaches a container's guest, or fails for another reason than
 // that the guest was lost. The guest may have ended, and the platform's report comes
 // late. Or a part of the platform starts again. So Reach waits for a report in pauses that
-// double, for ten seconds in all, and tries again after each. A try may take longer.
+// double, and tries again after each. It begins no try after ten seconds.
 func Reach[T any](ctx context.Context, e Ender, ref string, try func() (t T, lost bool, err error)) (T, error) {
 	giveUp := time.Now().Add(reachTime)
 	for pause := firstPause; ; pause *= 2 {

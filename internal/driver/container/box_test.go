@@ -161,3 +161,24 @@ func TestLeaseOfDeadBox(t *testing.T) {
 		t.Errorf("SetLease: %v, want ErrGone", err)
 	}
 }
+
+// An endedPlatform reports that a container has ended.
+type endedPlatform struct{}
+
+func (endedPlatform) AwaitEnd(context.Context, string) (State, error) { return State{}, nil }
+
+// TestReachSlow: a box whose guest is lost is gone also if the try took longer than all tries
+// may take.
+func TestReachSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		_, err := Reach(t.Context(), endedPlatform{}, "ref", func() (int, bool, error) {
+			tries++
+			time.Sleep(reachTime + time.Second)
+			return 0, true, errors.New("no answer")
+		})
+		if !driver.IsGone(err) || tries != 1 {
+			t.Errorf("after %d tries: %v, want one and the end of the box", tries, err)
+		}
+	})
+}

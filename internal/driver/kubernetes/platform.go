@@ -151,7 +151,7 @@ func (p *platform) Ended(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	return p.api.watch.until(ctx, id, podName(ref), func(pod *corev1.Pod) (bool, error) {
+	return p.api.watch.follow(ctx, id, podName(ref), func(pod *corev1.Pod) (bool, error) {
 		return pod == nil || !podstate.Of(pod, time.Now()).Running, nil
 	})
 }

@@ -29,6 +29,9 @@ type waiter struct {
 	// changes has the newest state of the Pod that was not read. A change without a
 	// Pod means that the waiter must ask the API server.
 	changes chan *corev1.Pod
+	// follows means that the waiter is one of thousands, and waits for as long as its Pod
+	// runs. It does not ask whenever the watch may have missed changes.
+	follows bool
 }
 
 func newPodWatch(a *api) *podWatch {
@@ -39,7 +42,20 @@ func newPodWatch(a *api) *podWatch {
 // id, or fails. The Pod is nil if there is none. While the API server does not answer,
 // until waits for it, so the caller bounds ctx.
 func (w *podWatch) until(ctx context.Context, id, name string, check func(*corev1.Pod) (bool, error)) error {
-	me := w.register(id, name)
+	return w.wait(ctx, id, name, newWaiter(), check)
+}
+
+// follow is until for a wait that may last as long as the Pod.
+func (w *podWatch) follow(ctx context.Context, id, name string, check func(*corev1.Pod) (bool, error)) error {
+	me := newWaiter()
+	me.follows = true
+	return w.wait(ctx, id, name, me, check)
+}
+
+func newWaiter() *waiter { return &waiter{changes: make(chan *corev1.Pod, 1)} }
+
+func (w *podWatch) wait(ctx context.Context, id, name string, me *waiter, check func(*corev1.Pod) (bool, error)) error {
+	w.register(id, name, me)
 	defer w.forget(name, me)
 	var pod *corev1.Pod
 	for {
@@ -71,9 +87,8 @@ func (w *podWatch) until(ctx context.Context, id, name string, check func(*corev
 	}
 }
 
-// register makes a waiter, and begins the watch at the first one.
-func (w *podWatch) register(id, name string) *waiter {
-	me := &waiter{changes: make(chan *corev1.Pod, 1)}
+// register adds a waiter, and begins the watch at the first one.
+func (w *podWatch) register(id, name string, me *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.waiters[name] == nil {
@@ -85,7 +100,6 @@ func (w *podWatch) register(id, name string) *waiter {
 		w.stop = cancel
 		go w.run(ctx, container.LabelState+"="+id)
 	}
-	return me
 }
 
 func (w *podWatch) forget(name string, me *waiter) {
@@ -106,15 +120,55 @@ func (w *podWatch) tell(name string, pod *corev1.Pod) {
 	}
 }
 
-// tellAll has all waiters ask, because the watch may have missed changes.
+// tellAll has the waiters ask that do not follow, because the watch may have missed
+// changes.
 func (w *podWatch) tellAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, some := range w.waiters {
 		for me := range some {
-			me.put(nil)
+			if !me.follows {
+				me.put(nil)
+			}
 		}
 	}
+}
+
+// tellFollowers does the same for those that follow: one list answers all of them. A Pod
+// that is not in the list may be newer, so its followers ask.
+func (w *podWatch) tellFollowers(ctx context.Context, selector string) error {
+	missing := w.followed()
+	if len(missing) == 0 {
+		return nil
+	}
+	err := w.api.list(ctx, selector, func(pod *corev1.Pod) {
+		if missing[pod.Name] {
+			delete(missing, pod.Name)
+			w.tell(pod.Name, pod)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for name := range missing {
+		w.tell(name, nil)
+	}
+	return nil
+}
+
+// followed returns the names of the Pods that are followed.
+func (w *podWatch) followed() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := map[string]bool{}
+	for name, some := range w.waiters {
+		for me := range some {
+			if me.follows {
+				names[name] = true
+			}
+		}
+	}
+	return names
 }
 
 // put replaces a state that was not read. Only holders of the watch's lock call it.
@@ -151,6 +205,9 @@ func (w *podWatch) run(ctx context.Context, selector string) {
 func (w *podWatch) once(ctx context.Context, selector string) bool {
 	version, err := w.api.version(ctx, selector)
 	w.tellAll() // without a watch, they look for themselves, at our pace
+	if err == nil {
+		err = w.tellFollowers(ctx, selector)
+	}
 	for err == nil && version != "" {
 		var events watch.Interface
 		if events, err = w.api.follow(ctx, selector, version); err != nil {

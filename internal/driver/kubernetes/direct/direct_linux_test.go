@@ -201,4 +201,10 @@ func TestEndOfPod(t *testing.T) {
 		t.Fatal("a stream goes on after the end of its Pod")
 	}
 	unfollowed(0)
+	if s, err := l.Dial(t.Context(), c, "ref", "box", guestapi.DirectGuest); err == nil {
+		s.Close()
+	}
+	if n := c.count(); n != 2 {
+		t.Errorf("%d orders, want another one after the end of the Pod", n)
+	}
 }
