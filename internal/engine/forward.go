@@ -57,7 +57,7 @@ func (b *liveSandbox) forward(req *http.Request, defaults sandbox.ProgramDefault
 		cancel()
 		counted()
 		b.mu.Lock()
-		b.forwards.remove(f)
+		b.forwards.Delete(f)
 		b.mu.Unlock()
 		if req.Method != http.MethodGet {
 			b.copy.Soon()
@@ -102,7 +102,7 @@ func (b *liveSandbox) addForward(f *forward) error {
 	if err := b.checkRoomLocked(); err != nil {
 		return err
 	}
-	b.forwards.add(f, struct{}{})
+	b.forwards.Set(f, struct{}{})
 	return nil
 }
 

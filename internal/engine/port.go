@@ -64,7 +64,7 @@ func (b *liveSandbox) dialPort(ctx context.Context, port int) (net.Conn, error) 
 	end := sync.OnceFunc(func() {
 		cancel()
 		b.mu.Lock()
-		b.forwards.remove(f)
+		b.forwards.Delete(f)
 		b.ports--
 		b.mu.Unlock()
 		release()
@@ -113,7 +113,7 @@ func (b *liveSandbox) addPort(f *forward) error {
 		return request.TooManyConnections(b.ports)
 	}
 	b.ports++
-	b.forwards.add(f, struct{}{})
+	b.forwards.Set(f, struct{}{})
 	return nil
 }
 

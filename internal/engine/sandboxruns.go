@@ -51,7 +51,7 @@ func (b *liveSandbox) addRun(r *run.Run) error {
 			}
 		}
 	}
-	b.runs.add(r.ID(), r)
+	b.runs.Set(r.ID(), r)
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (b *liveSandbox) resumeRun(rec store.Run) {
 	lives := b.livesLocked()
 	if lives {
 		b.uses++
-		b.runs.add(rec.ID, r)
+		b.runs.Set(rec.ID, r)
 	}
 	b.mu.Unlock()
 	if !lives {
@@ -95,7 +95,7 @@ func (b *liveSandbox) MayRest() {
 func (b *liveSandbox) Ended(r *run.Run) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.runs.remove(r.ID())
+	b.runs.Delete(r.ID())
 }
 
 // Status returns why the sandbox stops, or nil, and the number of its runs and

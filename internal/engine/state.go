@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/briefmap"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/account"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
@@ -107,10 +108,10 @@ type liveSandbox struct {
 	mu       sync.Mutex
 	state    sandboxState
 	rec      store.Sandbox
-	uses     int                        // uses that keep it awake
-	stays    int                        // number of StayAwake calls in force; they are no uses
-	runs     briefMap[string, *run.Run] // in progress, by their IDs
-	forwards briefMap[*forward, struct{}]
+	uses     int                            // uses that keep it awake
+	stays    int                            // number of StayAwake calls in force; they are no uses
+	runs     briefmap.Map[string, *run.Run] // in progress, by their IDs
+	forwards briefmap.Map[*forward, struct{}]
 	ports    int                // number of forwards that are connections to ports
 	why      *verdict.Reason    // why it stops; nil if it does not
 	cancel   context.CancelFunc // ends its creation
@@ -135,24 +136,6 @@ type liveSandbox struct {
 	// envLater means that wake reads env; guarded by power
 	envLater bool
 	woke     time.Time // when it was last resumed; guarded by power
-}
-
-// A briefMap is a map that is nil while it is empty. Most sandboxes of a large server
-// are idle, and an empty map that was used has 300 bytes.
-type briefMap[K comparable, V any] map[K]V
-
-func (m *briefMap[K, V]) add(key K, value V) {
-	if *m == nil {
-		*m = briefMap[K, V]{}
-	}
-	(*m)[key] = value
-}
-
-func (m *briefMap[K, V]) remove(key K) {
-	delete(*m, key)
-	if len(*m) == 0 {
-		*m = nil
-	}
 }
 
 // A teardown is one attempt to destroy a box.

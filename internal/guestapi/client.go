@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/briefmap"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -74,10 +75,10 @@ type Client struct {
 	closed    chan struct{}
 	closeOnce sync.Once
 
-	// conns and transport are nil while there is no connection: a server has a client for
-	// each of its sandboxes, most of which may be on the disk, and a transport has 7 KB.
-	mu        sync.Mutex
-	conns     map[*clientConn]struct{}
+	mu    sync.Mutex
+	conns briefmap.Map[*clientConn, struct{}]
+	// transport is nil while there is no connection: a server has a client for each of
+	// its sandboxes, most of which may be on the disk, and a transport has 7 KB.
 	transport *http.Transport
 }
 
@@ -90,11 +91,11 @@ type clientConn struct {
 
 func (cc *clientConn) Close() error {
 	cc.c.mu.Lock()
-	delete(cc.c.conns, cc)
+	cc.c.conns.Delete(cc)
 	if len(cc.c.conns) == 0 {
 		// Calls that wait for a connection go on with this transport. If it dials, the
 		// next call dials, too.
-		cc.c.transport, cc.c.conns = nil, nil
+		cc.c.transport = nil
 	}
 	cc.c.mu.Unlock()
 	return cc.Conn.Close()
@@ -124,10 +125,7 @@ func (c *Client) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 	}
 	cc := &clientConn{Conn: conn, c: c}
 	c.mu.Lock()
-	if c.conns == nil {
-		c.conns = map[*clientConn]struct{}{}
-	}
-	c.conns[cc] = struct{}{}
+	c.conns.Set(cc, struct{}{})
 	c.mu.Unlock()
 	select {
 	case <-c.closed: // Close may have run before the connection was in the set

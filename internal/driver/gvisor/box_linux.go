@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/briefmap"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/builds"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
@@ -41,7 +42,7 @@ type box struct {
 	own   net.Conn
 	// streams are all open connections to the guest. While the box is saved, it gets no
 	// further ones: still is set.
-	streams map[*stream]bool
+	streams briefmap.Map[*stream, bool]
 	still   bool
 	ended   *driver.Usage // what the box had used when Destroy ended it
 }

@@ -32,10 +32,7 @@ func (b *box) open(near *os.File) (net.Conn, error) {
 	b.mu.Lock()
 	still := b.still
 	if !still {
-		if b.streams == nil {
-			b.streams = map[*stream]bool{}
-		}
-		b.streams[s] = true
+		b.streams.Set(s, true)
 	}
 	b.mu.Unlock()
 	if still { // it was dialled before the box stood still
@@ -47,10 +44,7 @@ func (b *box) open(near *os.File) (net.Conn, error) {
 // Close implements [net.Conn].
 func (s *stream) Close() error {
 	s.box.mu.Lock()
-	delete(s.box.streams, s)
-	if len(s.box.streams) == 0 {
-		s.box.streams = nil // a server may have many boxes on the disk
-	}
+	s.box.streams.Delete(s)
 	s.box.mu.Unlock()
 	return s.UnixConn.Close()
 }
