@@ -511,3 +511,43 @@ func TestSnapshotOtherBuild(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSavedGroup: a supervisor may die before it removes the control group of a box that it
+// saved. The next one knows none for the box, and Discard removes it.
+func TestSavedGroup(t *testing.T) {
+	dir, d := open(t)
+	first, err := harness.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := harness.Spec()
+	spec.Detached = true
+	b, err := first.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	had := groups(t, b.Ref())
+	if _, err := driver.Save(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if left := groups(t, b.Ref()); len(left) > 0 {
+		t.Errorf("a saved box has the groups %v", left)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range had {
+		if err := os.MkdirAll(group, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Attach(t.Context(), b.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Discard(t.Context(), b.Ref()); err != nil {
+		t.Fatal(err)
+	}
+	if left := groups(t, b.Ref()); len(left) > 0 {
+		t.Errorf("left the groups %v", left)
+	}
+}
