@@ -207,6 +207,11 @@ func TestFollow(t *testing.T) {
 	if n := asked.Load(); n > pods+2 {
 		t.Errorf("%d questions for %d Pods that are followed, while the watch broke %d times", n, pods, breaks)
 	}
+	for watching := 0; watching == 0; time.Sleep(time.Millisecond) { // the fake cluster repeats no change
+		f.mu.Lock()
+		watching = f.watches
+		f.mu.Unlock()
+	}
 	f.change(podName(refs[2]), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
 	if ref := next(); ref != refs[2] {
 		t.Errorf("%s ended, want %s", ref, refs[2])
