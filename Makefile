@@ -171,7 +171,7 @@ test-cluster: build ## the quick half of test-kubernetes; needs root
 test-kubernetes: build ## the driver on a real Kubernetes of one node, and the chart, with an installation; needs root
 	@$(GO) test -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
 	@$(GO) test -C test/chart -trimpath -c -o /dev/null .
-	@GLOVEBOX_REQUIRE=$${GLOVEBOX_REQUIRE:+$$GLOVEBOX_REQUIRE,}kubernetes test/kubernetes.sh bash -c '\
+	@GLOVEBOX_REQUIRE=$${GLOVEBOX_REQUIRE:+$$GLOVEBOX_REQUIRE,}kubernetes test/kubernetes.sh --policies bash -c '\
 		$(GO) test -count=1 -timeout 100m ./internal/driver/kubernetes && \
 		$(GO) test -C test/chart -count=1 -trimpath -timeout 20m .'
 

@@ -30,6 +30,9 @@
 # started again after their end. GLOVEBOX_TEST_REGISTRIES is containerd's directory with the
 # mirrors of registries. Pods ask the address of the node for names, where nothing
 # answers unless the command does.
+#
+# With --policies before the command, GLOVEBOX_TEST_POLICIES is a program that enforces
+# NetworkPolicies while it runs: see test/cluster/policies.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -38,11 +41,16 @@ without() {
 	shift
 	exec "$@"
 }
+policies=''
+if [ "$1" = --policies ]; then
+	policies=yes
+	shift
+fi
 if [ "$(id -u)" != 0 ]; then
 	without "root only starts a cluster" "$@"
 fi
 if ! "$repo/test/tools.sh" containerd runc iptables openssl conntrack busybox=busybox-static mmdebstrap \
-	/usr/lib/cni/bridge=containernetworking-plugins; then
+	/usr/lib/cni/bridge=containernetworking-plugins ${policies:+ipset}; then
 	without "programs are missing" "$@"
 fi
 "$repo/test/tools.sh" nginx=nginx-light || echo "kubernetes: several servers behind one address are not tried"
@@ -71,6 +79,17 @@ if [ ! -d "$bin" ]; then
 		ln -s gvisor "$bin.new/$name"
 	done
 	mv "$bin.new" "$bin"
+fi
+if [ -n "$policies" ]; then
+	key=$(cd "$repo/test/cluster/policies" && cat go.mod go.sum main.go | sha256sum | cut -c1-16)
+	policies=$cache/policies-$key
+	if [ ! -x "$policies" ]; then
+		echo "kubernetes: building the program that enforces NetworkPolicies, which takes minutes, once"
+		rm -f "$cache"/policies-*
+		CGO_ENABLED=0 go build -C "$repo/test/cluster/policies" -trimpath -ldflags "-s -w" -o "$policies.new" .
+		mv "$policies.new" "$policies"
+	fi
+	export GLOVEBOX_TEST_POLICIES=$policies
 fi
 if [ ! -x "$repo/internal/guestbin/glovebox-guest" ]; then
 	make -C "$repo" guest

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -71,13 +72,14 @@ func testCluster(t *testing.T) (kubernetes.Interface, string) {
 
 // TestInstall installs the chart in a cluster, and runs code through the Service from
 // outside. It then upgrades the release to two servers behind the router, which connect
-// to the addresses of sandboxes, and
-// uninstalls it. Nothing is left.
+// to the addresses of sandboxes, and uninstalls it. NetworkPolicies are enforced. Nothing
+// is left.
 func TestInstall(t *testing.T) {
 	cluster, node := testCluster(t)
 	volume(t, cluster, "test-0", "test", "1Gi")
 	volume(t, cluster, "test-1", "test", "1Gi")
 	answerNames(t, cluster, node)
+	enforce(t)
 
 	settings := cli.New()
 	settings.KubeConfig = os.Getenv("GLOVEBOX_TEST_KUBECONFIG")
@@ -244,22 +246,51 @@ func checkPods(t *testing.T, cluster kubernetes.Interface) {
 func checkFindings(t *testing.T, transport string) {
 	t.Helper()
 	// The cluster has no registry, so the doctor's own sandbox has no image and fails.
-	text, _ := exec.CommandContext(t.Context(), "kubectl", "-n", namespace, "exec", "box-glovebox-0", "--", "glovebox", "doctor", "--json").Output()
+	text, _ := exec.CommandContext(t.Context(), "kubectl", "-n", namespace, "exec", "box-glovebox-0", "--", "glovebox", "doctor", "--json", "--probe").Output()
 	var checks []struct{ Name, Status, Detail, Manifest string }
 	if err := json.Unmarshal(text, &checks); err != nil {
 		t.Fatalf("glovebox doctor: %v\n%s", err, text)
 	}
-	want := map[string]bool{"cluster": true, "permissions": true, "runtime class": true, "network policy": true, "admission": true, "quota": true, "transport": true}
+	want := map[string]bool{"cluster": true, "permissions": true, "runtime class": true, "network policy": true, "admission": true, "quota": true, "policy enforcement": true, "transport": true}
 	for _, c := range checks {
 		if want[c.Name] {
 			delete(want, c.Name)
-			if c.Status != "ok" || c.Manifest != "" || c.Name == "transport" && !strings.HasPrefix(c.Detail, transport+": ") {
+			if c.Status != "ok" || c.Manifest != "" || c.Name == "transport" && (!strings.HasPrefix(c.Detail, transport+": ") || transport == "direct" && !strings.Contains(c.Detail, "which this machine reached")) {
 				t.Errorf("glovebox doctor: %+v", c)
 			}
 		}
 	}
 	if len(want) > 0 {
 		t.Errorf("glovebox doctor does not check %v:\n%s", want, text)
+	}
+}
+
+// enforce enforces the cluster's NetworkPolicies until the test's end.
+func enforce(t *testing.T) {
+	t.Helper()
+	program := os.Getenv("GLOVEBOX_TEST_POLICIES")
+	if program == "" {
+		t.Fatal("GLOVEBOX_TEST_POLICIES is not set: run this by test/kubernetes.sh --policies")
+	}
+	_, node, _ := strings.Cut(os.Getenv("GLOVEBOX_TEST_NODE"), " ")
+	var log strings.Builder
+	cmd := exec.Command(program, os.Getenv("GLOVEBOX_TEST_KUBECONFIG"), node)
+	cmd.Stderr = &log
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the program that enforces policies: %v\n%s", err, log.String())
+		}
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the program that enforces policies: %q, %v", line, err)
 	}
 }
 

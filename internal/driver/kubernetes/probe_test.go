@@ -48,6 +48,7 @@ func TestDoctorProbes(t *testing.T) {
 	}{
 		{name: "denied", made: runs(int32(probe.Tried)), ok: true, detail: "reached neither", pods: 2},
 		{name: "no API server", made: runs(int32(probe.Tried | probe.NoAPIServer)), ok: true, detail: "no address of the API server", pods: 2},
+		{name: "late", made: runs(int32(probe.Tried | probe.Late)), ok: true, detail: "reached neither another one nor the API server, but did at its start", pods: 2},
 		{name: "a Pod", made: runs(int32(probe.Tried | probe.ReachedPod)), detail: "reached another one", fix: "Calico", pods: 2},
 		{name: "the API server", made: runs(int32(probe.Tried | probe.ReachedAPIServer)), detail: "reached the API server", fix: "Calico", pods: 2},
 		{name: "both", made: reached, detail: "reached another one and the API server", fix: "Calico", pods: 2},

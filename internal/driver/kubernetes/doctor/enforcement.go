@@ -106,6 +106,9 @@ func (on *Cluster) enforcement(ctx context.Context, transport *Check) (c Check) 
 	if result&probe.NoAPIServer != 0 {
 		c.Detail = "a Pod with the labels of sandboxes did not reach another one; it has no address of the API server"
 	}
+	if result&probe.Late != 0 {
+		c.Detail += ", but did at its start: the network plug-in denies the traffic of a Pod some time after that"
+	}
 	return c
 }
 

@@ -28,11 +28,12 @@ const (
 	ReachedPod       Result = 1 << iota // the Pod that listens
 	ReachedAPIServer                    // the API server's address in the cluster
 	NoAPIServer                         // that address is not known
+	Late                                // a target was reached at first, and not later
 	Tried            Result = 64
 )
 
 // Valid reports whether a status is a result.
-func (r Result) Valid() bool { return r&^(ReachedPod|ReachedAPIServer|NoAPIServer) == Tried }
+func (r Result) Valid() bool { return r&^(ReachedPod|ReachedAPIServer|NoAPIServer|Late) == Tried }
 
 // ListenArgs returns the arguments of the Pod that listens.
 func ListenArgs() []string { return []string{Command} }
@@ -42,8 +43,16 @@ func DialArgs(ip string) []string {
 	return []string{Command, net.JoinHostPort(ip, strconv.Itoa(Port))}
 }
 
-// dialTime bounds an attempt to connect. The kernel repeats its first packet in it.
-const dialTime = 5 * time.Second
+const (
+	// dialTime bounds an attempt to connect. The kernel repeats its first packet in it.
+	dialTime = 5 * time.Second
+	// settleTime is how long a plug-in may take until a policy holds for a new Pod. Some
+	// plug-ins make a Pod's rules when the API server has its address, and its program
+	// may run before that.
+	settleTime = 15 * time.Second
+	// pause is the time between two attempts.
+	pause = 250 * time.Millisecond
+)
 
 // Main listens until ctx ends, or dials the Pod at address if it is not "". The kubelet
 // gives each Pod the address of the API server in the environment. It returns the exit
@@ -60,7 +69,7 @@ func Main(ctx context.Context, address string, getenv func(string) string) (int,
 	if host := getenv("KUBERNETES_SERVICE_HOST"); host != "" {
 		server = net.JoinHostPort(host, getenv("KUBERNETES_SERVICE_PORT"))
 	}
-	return int(dial(ctx, address, server)), nil
+	return int(dial(ctx, address, server, settleTime)), nil
 }
 
 // listen closes each connection at once, until ctx ends.
@@ -79,27 +88,37 @@ func listen(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// dial connects to the Pod and to the API server, at the same time.
-func dial(ctx context.Context, pod, server string) Result {
-	var toPod, toServer bool
+// dial connects to the Pod and to the API server, at the same time. It dials a target
+// that it reached again, until it fails or settle is over.
+func dial(ctx context.Context, pod, server string, settle time.Duration) Result {
+	var toPod, toServer Result
 	var both sync.WaitGroup
-	both.Go(func() { toPod = reaches(ctx, pod) })
-	both.Go(func() { toServer = server != "" && reaches(ctx, server) })
+	both.Go(func() { toPod = reaches(ctx, pod, settle, ReachedPod) })
+	if server != "" {
+		both.Go(func() { toServer = reaches(ctx, server, settle, ReachedAPIServer) })
+	} else {
+		toServer = NoAPIServer
+	}
 	both.Wait()
-	result := Tried
-	if toPod {
-		result |= ReachedPod
-	}
-	if toServer {
-		result |= ReachedAPIServer
-	}
-	if server == "" {
-		result |= NoAPIServer
+	return Tried | toPod | toServer
+}
+
+// reaches returns the bit reached if an address is still reached after settle, Late if it
+// was reached before, and otherwise 0.
+func reaches(ctx context.Context, address string, settle time.Duration, reached Result) Result {
+	end := time.Now().Add(settle)
+	var result Result
+	for connects(ctx, address) {
+		if !time.Now().Before(end) || ctx.Err() != nil {
+			return reached
+		}
+		result = Late
+		time.Sleep(pause)
 	}
 	return result
 }
 
-func reaches(ctx context.Context, address string) bool {
+func connects(ctx context.Context, address string) bool {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
