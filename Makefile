@@ -24,6 +24,10 @@ endif
 # it tests is built with the tag nogvisor.
 export CGO_ENABLED = 0
 
+# Programs have no paths of this machine in them. Tests and checks are compiled the same
+# way, because packages are compiled again for another setting.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .cache/bin/golangci-lint-$(GOLANGCI_VERSION)
 
@@ -45,11 +49,11 @@ help: ## show the targets
 
 .PHONY: build
 build: guest terminal ## bin/glovebox: one static program with the guest in it
-	$(GO) build -trimpath -tags embedguest -ldflags '$(LDFLAGS)' -o bin/glovebox ./cmd/glovebox
+	$(GO) build -tags embedguest -ldflags '$(LDFLAGS)' -o bin/glovebox ./cmd/glovebox
 
 .PHONY: guest
 guest:
-	GOOS=linux $(GO) build -trimpath -ldflags '-s -w' -o internal/guestbin/glovebox-guest ./cmd/glovebox-guest
+	GOOS=linux $(GO) build -ldflags '-s -w' -o internal/guestbin/glovebox-guest ./cmd/glovebox-guest
 
 .PHONY: terminal
 terminal:
@@ -156,7 +160,7 @@ test-docker: build ## Docker Engine and Podman, started for the purpose; needs r
 .PHONY: test-chart
 test-chart: ## the chart and the kustomization, rendered and checked without a cluster
 	@test/tools.sh nginx=nginx-light || echo "the router's configuration is not tried"
-	cd test/chart && $(GO) vet . && $(GO) test -trimpath -timeout 5m .
+	cd test/chart && $(GO) vet . && $(GO) test -timeout 5m .
 
 # The suites' first groups, and kills of containerd, kubelet and the API server. The cluster has
 # no network but its own, so the tests are compiled before.
@@ -170,10 +174,10 @@ test-cluster: build ## the quick half of test-kubernetes; needs root
 .PHONY: test-kubernetes
 test-kubernetes: build ## the driver on a real Kubernetes of one node, and the chart, with an installation; needs root
 	@$(GO) test -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
-	@$(GO) test -C test/chart -trimpath -c -o /dev/null .
+	@$(GO) test -C test/chart -c -o /dev/null .
 	@GLOVEBOX_REQUIRE=$${GLOVEBOX_REQUIRE:+$$GLOVEBOX_REQUIRE,}kubernetes test/kubernetes.sh --policies bash -c '\
 		$(GO) test -count=1 -timeout 100m ./internal/driver/kubernetes && \
-		$(GO) test -C test/chart -count=1 -trimpath -timeout 20m .'
+		$(GO) test -C test/chart -count=1 -timeout 20m .'
 
 .PHONY: test-stranger
 test-stranger: ## install, use, update and uninstall two releases that are built for it
@@ -229,7 +233,7 @@ bench-kubernetes: build ## the driver kubernetes and kubectl in turn, on a clust
 bench-kwok: ## the driver kubernetes with 5,000 Pods on a real API server, whose nodes run no programs; needs root
 	@$(GO) test -tags nogvisor -c -o /dev/null ./internal/driver/kubernetes # the cluster has no other network
 	@mkdir -p .cache/kwok
-	@$(GO) build -C test/kwok -trimpath -ldflags "-s -w" -o $(abspath .cache/kwok/kwok) sigs.k8s.io/kwok/cmd/kwok
+	@$(GO) build -C test/kwok -ldflags "-s -w" -o $(abspath .cache/kwok/kwok) sigs.k8s.io/kwok/cmd/kwok
 	GLOVEBOX_FIGURES=1 GLOVEBOX_REQUIRE=kubernetes test/kubernetes.sh test/kwok.sh \
 		$(GO) test -tags nogvisor -count=1 -timeout 40m -v -run '^TestKwok' ./internal/driver/kubernetes
 
@@ -244,12 +248,12 @@ lint: $(GOLANGCI) ## formatting, go vet, golangci-lint
 	@if test/tools.sh shellcheck; then shellcheck .ci/run install.sh release/*.sh test/*.sh test/cluster/*.sh internal/interpreter/install/*.sh; \
 	else echo "lint: scripts were not looked at"; [[ ",$$GLOVEBOX_REQUIRE," != *,shellcheck,* ]]; fi
 	$(GO) vet ./...
-	GOFLAGS=-buildvcs=false GOMEMLIMIT=3GiB $(GOLANGCI) run
+	GOFLAGS="$(GOFLAGS) -buildvcs=false" GOMEMLIMIT=3GiB $(GOLANGCI) run
 
 # Compiled once, in its own module graph, and kept: it is not a dependency.
 $(GOLANGCI):
 	@mkdir -p $(@D)
-	GOBIN=$(abspath .cache/bin) GOFLAGS=-buildvcs=false $(GO) install -trimpath -ldflags=-s \
+	GOBIN=$(abspath .cache/bin) GOFLAGS="$(GOFLAGS) -buildvcs=false" $(GO) install -ldflags=-s \
 		github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv .cache/bin/golangci-lint $@
 
