@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,16 +31,24 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	var left []string
 	for range 50 {
-		buf := make([]byte, 1<<20)
-		stacks := string(buf[:runtime.Stack(buf, true)])
-		if strings.Count(stacks, "glovebox/internal/httpserver") == strings.Count(stacks, "httpserver.TestMain") {
+		if left = running(); len(left) == 0 {
 			os.Exit(code)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	fmt.Fprintln(os.Stderr, "goroutines left behind")
+	fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", strings.Join(left, "\n\n"))
 	os.Exit(1)
+}
+
+// running returns the stacks of the package's goroutines but that of TestMain.
+func running() []string {
+	buf := make([]byte, 1<<20)
+	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	return slices.DeleteFunc(stacks, func(stack string) bool {
+		return strings.Contains(stack, "httpserver.TestMain") || !strings.Contains(stack, "glovebox/internal/httpserver")
+	})
 }
 
 // tokens is a Verifier of the tokens "good" and "broken".
