@@ -27,7 +27,7 @@ import (
 type world struct {
 	mu         sync.Mutex
 	boxes      map[string]*worldBox
-	opaque     bool // references do not name the sandbox
+	opaque     bool // references name sandboxes of another system
 	creating   func(ctx context.Context, spec *driver.Spec) error
 	destroying func()
 	discarding func()
@@ -44,7 +44,7 @@ func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
 type worldDriver struct{ w *world }
 
 func (d worldDriver) Info() driver.Info {
-	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Mounts: d.w.spaces != nil, Pause: true, Ports: true, Incidents: true, Usage: true, Detach: true, Lease: true}}
+	return driver.Info{Name: "world", Isolates: true, OpaqueRefs: d.w.opaque, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Mounts: d.w.spaces != nil, Pause: true, Ports: true, Incidents: true, Usage: true, Detach: true, Lease: true}}
 }
 func (d worldDriver) Probe(context.Context) error { return nil }
 func (d worldDriver) Close() error                { return nil }
@@ -57,7 +57,7 @@ func (d worldDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box,
 	d.w.made++
 	ref := "box-" + spec.ID
 	if d.w.opaque {
-		ref = fmt.Sprintf("box-%d", d.w.made)
+		ref = sandbox.NewID() // of another Glovebox
 	}
 	d.w.mu.Unlock()
 	b := d.w.add(ref)

@@ -170,7 +170,7 @@ func stateName(file string) (string, error) {
 
 // Info implements [driver.Driver].
 func (d *Driver) Info() driver.Info {
-	return driver.Info{Name: "e2b", Isolates: true, Boundary: sandbox.BoundaryMachine, Features: driver.Features{Detach: true, Metered: true, Pause: true, ColdPause: true, Snapshot: true, WorkspaceCopied: true, Host: true, Remote: true}}
+	return driver.Info{Name: "e2b", Isolates: true, Boundary: sandbox.BoundaryMachine, OpaqueRefs: true, Features: driver.Features{Detach: true, Metered: true, Pause: true, ColdPause: true, Snapshot: true, WorkspaceCopied: true, Host: true, Remote: true}}
 }
 
 // Probe implements [driver.Driver].

@@ -42,7 +42,8 @@ type Strays struct {
 // A box that is being made has a record, but the record does not have its
 // reference yet. If the reference contains the sandbox's identifier, the sweep
 // recognises it. Any other box must have been a stray for longer than a
-// creation takes before it is destroyed.
+// creation takes before it is destroyed. So must all boxes of a driver whose references
+// are opaque: those of another Glovebox, by E2B's API, look like identifiers.
 func (s *Strays) Sweep(ctx context.Context, refs []string, recs []store.Sandbox, now time.Time) error {
 	known := map[string]bool{}
 	// Boxes that a pool keeps ready are not strays. Nor are boxes that the pool
@@ -88,7 +89,7 @@ func (s *Strays) Sweep(ctx context.Context, refs []string, recs []store.Sandbox,
 		if first, ok := s.seen[ref]; ok {
 			seen[ref] = first
 		}
-		namesAnother := strings.Contains(ref, sandbox.IDPrefix)
+		namesAnother := !s.Driver.Info().OpaqueRefs && strings.Contains(ref, sandbox.IDPrefix)
 		if len(starting) == 0 || namesAnother || now.Sub(seen[ref]) >= s.CreateTime {
 			strays = append(strays, ref)
 		}
