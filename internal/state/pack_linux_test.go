@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -409,5 +411,35 @@ func TestSparse(t *testing.T) {
 	n, _ := f.ReadAt(got, 0)
 	if !bytes.Equal(got[:n], slices.Concat(blocks...)) {
 		t.Errorf("%d bytes, which are not those that were written", n)
+	}
+}
+
+// TestPackWhileRemoved: a state whose files vanish one after another is not reported as
+// damaged.
+func TestPackWhileRemoved(t *testing.T) {
+	for range 300 {
+		base := t.TempDir()
+		box := filepath.Join(base, "box")
+		dir := filepath.Join(box, "state")
+		if err := os.Mkdir(box, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		saveAt(t, dir, make([]byte, 4<<10))
+		p := &Packer{Dir: filepath.Join(base, "packing")}
+		packed := make(chan error, 1)
+		go func() {
+			_, err := p.Pack(context.Background(), dir, testBox)
+			packed <- err
+		}()
+		time.Sleep(rand.N(time.Millisecond))
+		if err := RemoveAll(box, dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-packed; err != nil && sandbox.KindOf(err) != sandbox.Conflict {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(box); !os.IsNotExist(err) {
+			t.Fatalf("the directory of the box: %v", err)
+		}
 	}
 }

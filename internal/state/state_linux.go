@@ -446,6 +446,9 @@ func RemoveAll(boxDir, dir string) error {
 	}
 	if err == nil {
 		defer place.Close()
+		// Files are removed one after another, and a packer would find a part of the
+		// state. The rename fails if Use was interrupted: then dir is removed as it is.
+		_ = os.Rename(dir, dir+usedSuffix)
 	}
 	return os.RemoveAll(boxDir)
 }
