@@ -133,10 +133,11 @@ func mountOf(path string) (string, error) {
 }
 
 // hasEnded reports whether a process has ended, or is about to: it is a zombie, or
-// has no descriptors any more. An ordinary user cannot list those of a zombie.
+// has no memory or no descriptors any more. An ordinary user cannot list the descriptors of
+// a process without memory, which is not a zombie yet.
 func hasEnded(pid int) bool {
 	status, err := process.Status(pid)
-	if err != nil || status["State"] == "Z" || status["State"] == "X" {
+	if err != nil || status["State"] == "Z" || status["State"] == "X" || status["VmSize"] == "" {
 		return true
 	}
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
