@@ -94,9 +94,7 @@ type Info struct {
 	Isolates bool
 	// Boundary is the barrier between code in a box and the machine that runs it.
 	Boundary sandbox.Boundary
-	// OpaqueRefs means that the references of boxes come from another system, and do not
-	// contain the ID of the sandbox. They may look like the ID of another one.
-	OpaqueRefs bool
+	OpaqueRefs bool // references are another system's: they lack the sandbox's ID
 	// Features are the optional interfaces that the driver's boxes implement.
 	Features Features
 }
