@@ -93,7 +93,7 @@ type Info struct {
 	// only for the driver of the tests.
 	Isolates bool
 	// Boundary is the barrier between code in a box and the machine that runs it.
-	Boundary sandbox.Boundary
+	Boundary   sandbox.Boundary
 	OpaqueRefs bool // references are another system's: they lack the sandbox's ID
 	// Features are the optional interfaces that the driver's boxes implement.
 	Features Features
