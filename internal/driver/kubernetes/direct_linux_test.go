@@ -243,6 +243,10 @@ func TestDirectPodEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = run.cmd.Process.Signal(unix.SIGCONT) })
+	// Its threads go on until the kernel has stopped each of them, after the signal is sent.
+	if err := unix.Waitid(unix.P_PID, run.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
 	answer := make(chan error, 1)
 	go func() { answer <- b.Client.Health(t.Context()) }()
 	time.Sleep(100 * time.Millisecond) // so that the call waits, as a rule
