@@ -112,12 +112,18 @@ endef
 promql: ## alerts and panels of deploy/monitoring, evaluated by Prometheus's engine
 	cd test/promql && $(GO) vet . && $(GO) test -timeout 5m .
 
-.PHONY: test-race
+RACE = CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 2 -timeout 30m -tags nogvisor
+.PHONY: test-race race-bubbles race-others
 test-race: ## everything that needs no sandbox, under the race detector
 	@test/tools.sh cc=build-essential || echo "the race detector needs a C compiler"
-	@$(TESTENV) \
-	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -timeout 30m -tags nogvisor $(filter-out $(BUBBLES) $(PLAIN),$(PACKAGES)) && \
-	CGO_ENABLED=1 $(GO) test -race $(SHORT) -p 4 -cpu 1 -parallel 2 -timeout 30m -tags nogvisor $(filter-out $(PLAIN),$(BUBBLES))
+	@CGO_ENABLED=1 $(GO) build -race -tags nogvisor ./... # once, not by both at the same time
+	@$(MAKE) -j2 --output-sync=target race-bubbles race-others
+
+race-bubbles:
+	@$(TESTENV) $(RACE) -cpu 1 -parallel 2 $(filter-out $(PLAIN),$(BUBBLES))
+
+race-others:
+	@$(TESTENV) $(RACE) $(filter-out $(BUBBLES) $(PLAIN),$(PACKAGES))
 
 .PHONY: test-plain
 test-plain: ## what the race detector blurs or makes slow: suites, bounds on memory, and images that are too much

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs the tests of the embedded sandbox with the program that was built: the
-# driver's suite beside all else, as neither keeps a machine busy all the time.
+# Runs the tests of the embedded sandbox with the program that was built: those of the
+# driver beside those of the command line. Both take about as long, and neither keeps a
+# machine busy all the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,10 +12,8 @@ trap 'rm -rf "$dir"' EXIT
 # The packages below the driver's have no boxes of their own, and need seconds.
 go test -timeout 10m ./internal/driver/gvisor/*/
 go test -c -o "$dir/gvisor.test" ./internal/driver/gvisor
-# Boxes of an OCI image, then the command line.
 beside() {
 	local status=0
-	(cd internal/driver/gvisor && "$dir/gvisor.test" -test.timeout 30m -test.run TestImageDriver) || status=1
 	go test -timeout 25m -run 'Gvisor|E2B(SDKs|Snapshots|Templates|Frameworks|Rules|Driver|DriverSnapshots)$' ./internal/cli || status=1
 	go test -timeout 10m -run TestSnapshots ./internal/driver/e2b || status=1
 	return $status
@@ -22,7 +21,7 @@ beside() {
 beside >"$dir/beside.log" 2>&1 &
 beside=$!
 status=0
-(cd internal/driver/gvisor && "$dir/gvisor.test" -test.timeout 30m -test.skip TestImageDriver) || status=1
+(cd internal/driver/gvisor && "$dir/gvisor.test" -test.timeout 30m) || status=1
 wait $beside || status=1
 cat "$dir/beside.log"
 exit $status
