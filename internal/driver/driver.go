@@ -94,7 +94,7 @@ type Info struct {
 	Isolates bool
 	// Boundary is the barrier between code in a box and the machine that runs it.
 	Boundary   sandbox.Boundary
-	OpaqueRefs bool // references are another system's: they lack the sandbox's ID
+	OpaqueRefs bool // another system makes the references: they lack Spec.ID
 	// Features are the optional interfaces that the driver's boxes implement.
 	Features Features
 }
@@ -226,8 +226,8 @@ type Spec struct {
 
 // A Box is one sandbox, as its driver sees it.
 type Box interface {
-	// Ref returns a string that identifies the box to Attach and Discard, in this
-	// process and in later ones. It contains no secrets.
+	// Ref identifies the box to Attach and Discard, in this process and in later ones.
+	// It contains Spec.ID, unless Info.OpaqueRefs is true. It contains no secrets.
 	Ref() string
 
 	// Dial opens a new byte stream to the guest, on which the guest serves HTTP/1.1
