@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -279,6 +280,38 @@ func TestSaveHeld(t *testing.T) {
 	}
 	if after := count(); after < before {
 		t.Errorf("a program that had counted to %d has counted to %d", before, after)
+	}
+}
+
+// TestSaveDuringDials saves a box while dials begin all the time. A dial that began before
+// the save must not reach the guest after it has been paused.
+func TestSaveDuringDials(t *testing.T) {
+	_, d := open(t)
+	b, _ := counting(t, d, harness.Spec())
+	snapshots := d.(driver.SnapshotKeeper)
+	ctx, cancel := context.WithCancel(t.Context())
+	var dials sync.WaitGroup
+	defer dials.Wait()
+	defer cancel()
+	for range 4 {
+		dials.Go(func() {
+			for ctx.Err() == nil {
+				// A dial during a save is refused.
+				if c, err := b.Dial(ctx); err == nil {
+					c.Close()
+				}
+			}
+		})
+	}
+	for range 20 {
+		id := sandbox.NewID()
+		began := time.Now()
+		if _, err := driver.TakeSnapshot(t.Context(), b.Box, id); err != nil {
+			t.Fatalf("snapshot after %v: %v", time.Since(began), err)
+		}
+		if err := snapshots.RemoveSnapshot(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

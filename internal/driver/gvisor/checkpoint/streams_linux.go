@@ -23,11 +23,24 @@ import (
 type Streams struct {
 	mu     sync.Mutex
 	closed bool            // the box is being saved
+	coming int             // sockets that the running sentry is about to get
 	given  map[uint64]bool // before the start, by inode
 	own    map[uint64]bool // the sentry's, for its mounts and its link
 }
 
-// Add notes a socket before the sentry gets it.
+// Give notes a socket before a running sentry gets it. The socket counts as held until the
+// caller calls given. By then, the sentry has it or will never get it.
+func (s *Streams) Give(stream *os.File) (given func(), err error) {
+	if err := s.Add(stream); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming++
+	return func() { s.mu.Lock(); defer s.mu.Unlock(); s.coming-- }, nil
+}
+
+// Add notes a socket before the sentry starts with it.
 func (s *Streams) Add(stream *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(stream.Fd()), &st); err != nil {
@@ -69,6 +82,10 @@ func (s *Streams) Close() { s.mu.Lock(); defer s.mu.Unlock(); s.closed = true }
 
 // Open undoes Close.
 func (s *Streams) Open() { s.mu.Lock(); defer s.mu.Unlock(); s.closed = false }
+
+// Coming returns how many sockets the sentry is about to get. After Close, the number only
+// falls.
+func (s *Streams) Coming() int { s.mu.Lock(); defer s.mu.Unlock(); return s.coming }
 
 // Held returns how many sockets of the guest a sentry has.
 func (s *Streams) Held(f SentryFiles) (n int) {

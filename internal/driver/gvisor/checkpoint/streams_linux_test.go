@@ -53,8 +53,18 @@ func TestStreams(t *testing.T) {
 	if n := held(&s); n != 0 {
 		t.Errorf("%d streams after their end", n)
 	}
+	given, err := s.Give(socket())
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Close()
-	if err := s.Add(socket()); err == nil {
-		t.Error("a stream was given during a save")
+	if n := s.Coming(); n != 1 {
+		t.Errorf("%d streams are coming, want the one whose dial began before the save", n)
+	}
+	if given(); s.Coming() != 0 {
+		t.Errorf("%d streams are coming after the end of the dial", s.Coming())
+	}
+	if _, err := s.Give(socket()); err == nil || s.Coming() != 0 {
+		t.Errorf("a stream was given during a save: %v, %d coming", err, s.Coming())
 	}
 }

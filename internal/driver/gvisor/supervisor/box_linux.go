@@ -100,9 +100,11 @@ func (b *box) dial(ctx context.Context, stream *os.File) error {
 	if b.sentry() == 0 || !b.alive() {
 		return b.noSentry()
 	}
-	if err := b.streams.Add(stream); err != nil {
+	given, err := b.streams.Give(stream)
+	if err != nil {
 		return err
 	}
+	defer given()
 	return b.execute(ctx, &control.ExecArgs{
 		Argv:         []string{rootfs.GuestPath, "connect"},
 		Capabilities: &auth.TaskCapabilities{},

@@ -113,7 +113,7 @@ func (s *supervisor) saveOnce(ctx context.Context, b *box, snapshot string, key 
 		}
 		return errors.Join(err, b.endRoomLocked(), b.orGone(k.Resume(k.ID)), b.endStanding(), b.restoreNetwork(ctx))
 	}
-	m, err := s.prepareState(ctx, b, w)
+	m, err := s.prepareState(b, w)
 	if err != nil {
 		return nil, goOn(err)
 	}
@@ -217,15 +217,17 @@ func (b *box) savedLocked() (*driver.Saved, error) {
 	return &driver.Saved{Bytes: bytes, Build: key.Program}, nil
 }
 
-// awaitNoStreams waits until the sentry has none of the sockets that it was given.
-// The driver has closed their other ends.
+// awaitNoStreams waits until the sentry has none of the sockets that it was given, and gets
+// none of a dial that began before the save. The driver has closed their other ends, or
+// does so when the dial ends.
 func (b *box) awaitNoStreams(ctx context.Context) error {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		f, err := checkpoint.ReadSentryFiles(b.sentry())
+		coming := b.streams.Coming() // first: the sentry has those that came meanwhile
+		held, err := b.heldStreams()
 		if err != nil {
-			return b.orGone(err)
+			return err
 		}
-		n := b.streams.Held(f)
+		n := max(coming, held)
 		if n == 0 {
 			return nil
 		}
@@ -237,6 +239,28 @@ func (b *box) awaitNoStreams(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+func (b *box) heldStreams() (int, error) {
+	f, err := checkpoint.ReadSentryFiles(b.sentry())
+	if err != nil {
+		return 0, b.orGone(err)
+	}
+	return b.streams.Held(f), nil
+}
+
+// checkNoStreams returns [checkpoint.ErrSocket] if the paused box has a stream, from the
+// supervisor of another server. Its guest cannot close it. A connection that the sentry
+// accepts at that moment counts as a stream at the first look.
+func (b *box) checkNoStreams() error {
+	for range 3 {
+		n, err := b.heldStreams()
+		if n == 0 || err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return checkpoint.ErrSocket
 }
 
 // endConnections ends the box's connections to its network, so that programs see an
@@ -267,8 +291,8 @@ const resetTime = 5 * time.Millisecond
 // prepareState makes room for the state of a paused box, on the disk and in the box's
 // memory limit, and returns its manifest. The caller calls endRoomLocked if the box
 // goes on.
-func (s *supervisor) prepareState(ctx context.Context, b *box, w *checkpoint.Writer) (*state.Manifest, error) {
-	if err := b.awaitNoStreams(ctx); err != nil { // again, because programs ran meanwhile
+func (s *supervisor) prepareState(b *box, w *checkpoint.Writer) (*state.Manifest, error) {
+	if err := b.checkNoStreams(); err != nil {
 		return nil, err
 	}
 	f, err := checkpoint.ReadSentryFiles(b.sentry())
