@@ -35,7 +35,9 @@ const (
 	guestName   = "glovebox-guest"
 )
 
-// lockName is locked by Keep while a state is saved, and by Sweep.
+// lockName is locked by Keep while a state is saved, and by Sweep. While a build is copied,
+// the directory itself is locked, so that saves at the same time need the disk space of
+// one copy.
 const lockName = ".lock"
 
 // newPrefix begins the names of directories that are being written.
@@ -52,15 +54,31 @@ func (s Set) Keep(id ID, program, guest string) (done func(), err error) {
 		return nil, err
 	}
 	done = func() { lock.Close() }
-	dir := filepath.Join(s.Dir, id.name())
-	if _, err := os.Lstat(dir); err == nil {
-		return done, nil
-	}
-	if err := s.write(dir, id, program, guest); err != nil {
+	if err := s.writeOnce(id, program, guest); err != nil {
 		done()
 		return nil, err
 	}
 	return done, nil
+}
+
+// writeOnce copies the executables of a build to the set, unless they are there.
+func (s Set) writeOnce(id ID, program, guest string) error {
+	dir := filepath.Join(s.Dir, id.name())
+	if _, err := os.Lstat(dir); err == nil {
+		return nil
+	}
+	set, err := os.Open(s.Dir)
+	if err != nil {
+		return err
+	}
+	defer set.Close()
+	if err := flock(set, unix.LOCK_EX); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		return nil // by the earlier holder of the lock
+	}
+	return s.write(dir, id, program, guest)
 }
 
 // Hold keeps all builds of the set until the file is closed, if guest is of one of them:
@@ -96,7 +114,7 @@ func (s Set) write(dir string, id ID, program, guest string) (err error) {
 		return err
 	}
 	if err := os.Rename(fresh, dir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err // another process that was faster wrote the same
+		return err // a supervisor of an earlier version, which has no such lock, wrote the same
 	}
 	return syncDir(s.Dir)
 }
@@ -149,16 +167,20 @@ func (s Set) lock(how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(os.NewSyscallError("flock", err), f.Close())
+	if err := flock(f, how); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// flock locks an open file until it is closed.
+func flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("flock", err)
+		}
+	}
 }
 
 // Find returns the executables of a build, after a check that they are whole.

@@ -3,11 +3,15 @@ package builds
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -142,5 +146,40 @@ func TestDamagedBuild(t *testing.T) {
 	}
 	if _, _, err := s.Find(id); sandbox.KindOf(err) != sandbox.Unavailable {
 		t.Errorf("a damaged build: %v", err)
+	}
+}
+
+// TestKeepAtOnce keeps one build by several saves at the same time, on a disk that has
+// no room for two copies.
+func TestKeepAtOnce(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a small disk")
+	}
+	const size = 8 << 20
+	disk := t.TempDir()
+	if err := unix.Mount("builds", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size*3/2)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := Set{filepath.Join(disk, "builds")}
+	id, p, g := build(t, strings.Repeat("program ", size/8), "guest")
+	var saves sync.WaitGroup
+	for range 4 {
+		saves.Go(func() {
+			done, err := s.Keep(id, p, g)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			done()
+		})
+	}
+	saves.Wait()
+	if _, _, err := s.Find(id); err != nil {
+		t.Error(err)
 	}
 }
