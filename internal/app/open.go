@@ -158,6 +158,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		RunTimeout:     time.Duration(c.Run.Timeout),
 		MaxRunTimeout:  c.Run.Longest(),
 		LogSize:        int64(c.Run.LogSize),
+		LogsSize:       int64(c.Run.LogSpace),
 		Retention:      time.Duration(c.Run.Keep),
 		Detached:       opts.Detached,
 		CommandLine:    opts.CommandLine,

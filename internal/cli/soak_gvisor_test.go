@@ -33,8 +33,10 @@ const (
 	soakTime    = 40 * time.Second // long enough for each fault twice
 	soakMore    = time.Minute      // for machines on which that is too little
 	soakClients = 6
-	// soakDisk is the size of the server's disk, where it has one of its own.
-	soakDisk = 384 << 20
+	// soakDisk is the size of the server's disk, where it has one of its own. The settings
+	// of TestGvisorSoak allow most of it: 192 MiB of writable layers, some 100 MiB of
+	// workspaces, 64 MiB of logs, a build of 80 MiB, and a prototype of 100 MiB.
+	soakDisk = 640 << 20
 	// soakMemory bounds a server's own memory at the end.
 	soakMemory = 512 << 20
 	// soakChecked bounds the old results that are asked for again.
@@ -88,7 +90,8 @@ func TestGvisorSoak(t *testing.T) {
 	}
 	s := startSoak(t, soakDisk, "pool: {size: 2}\n"+
 		"sandbox: {count: 4, queue: 20s, evict_after: 1s, default: {memory: 128MiB, disk: 32MiB}}\n"+
-		"workspace: {size: 32MiB}\n", names...)
+		"workspace: {size: 32MiB}\n"+
+		"run: {log_size: 16MiB, log_space: 64MiB}\n", names...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	// A machine that is slow gets the time for as much to happen.

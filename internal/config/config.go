@@ -281,42 +281,6 @@ func (w Workspace) validate() error {
 	return nil
 }
 
-// Run configures runs.
-type Run struct {
-	// Timeout applies to a run that asks for none; MaxTimeout is the longest
-	// that a run may ask for. Zero is as long as its sandbox.
-	Timeout    Duration `yaml:"timeout"`
-	MaxTimeout Duration `yaml:"max_timeout"`
-	// LogSize is the maximum size of a run's stored output, in bytes. Beyond it,
-	// the middle is dropped and counted.
-	LogSize Bytes `yaml:"log_size"`
-	// Keep is how long the records and output of runs and sandboxes are kept after
-	// their end.
-	Keep Duration `yaml:"keep"`
-}
-
-// Longest returns the longest timeout of a run: MaxTimeout, or [sandbox.Forever]
-// if that is zero.
-func (r Run) Longest() time.Duration {
-	if r.MaxTimeout == 0 {
-		return sandbox.Forever
-	}
-	return time.Duration(r.MaxTimeout)
-}
-
-// unattended is the timeout of programs whose caller cannot name one.
-const unattended = 10 * time.Minute
-
-// Unattended returns the timeout of programs whose caller cannot name one, such as
-// those of profiles and of image builds: MaxTimeout, or ten minutes if that is zero.
-// Otherwise a program that hangs would block its caller for the sandbox's lifetime.
-func (r Run) Unattended() time.Duration {
-	if r.MaxTimeout == 0 {
-		return max(unattended, time.Duration(r.Timeout))
-	}
-	return time.Duration(r.MaxTimeout)
-}
-
 // DriverAuto selects the best driver that works here.
 const DriverAuto = "auto"
 
@@ -359,9 +323,10 @@ func Default(getenv func(string) string) Config {
 		Pool:    Pool{Size: 4, Prototypes: true},
 		Update:  Update{Notice: true},
 		Run: Run{
-			Timeout: Duration(30 * time.Second),
-			LogSize: 64 << 20,
-			Keep:    Duration(24 * time.Hour),
+			Timeout:  Duration(30 * time.Second),
+			LogSize:  64 << 20,
+			LogSpace: defaultLogSpace,
+			Keep:     Duration(24 * time.Hour),
 		},
 		Workspace: Workspace{
 			Size:       10 << 30,
@@ -483,12 +448,8 @@ func (c *Config) Validate() error {
 	if c.Pool.Size < 0 {
 		return invalid("pool.size", fmt.Sprintf("%d is not a number of sandboxes", c.Pool.Size), "set it to 0 for none, or more")
 	}
-	if c.Run.Timeout <= 0 {
-		return invalid("run.timeout", fmt.Sprintf("%v is not a positive duration", c.Run.Timeout), "write it like 30s or 5m")
-	}
-	if c.Run.Longest() < time.Duration(c.Run.Timeout) {
-		return invalid("run.max_timeout", fmt.Sprintf("%v is less than run.timeout, %v", c.Run.MaxTimeout, c.Run.Timeout),
-			"raise run.max_timeout, write 0 for as long as the sandbox, or lower run.timeout")
+	if err := c.Run.validate(); err != nil {
+		return err
 	}
 	if c.Docker.Outside != "" && !filepath.IsAbs(c.Docker.Inside) {
 		return invalid("docker.inside", fmt.Sprintf("%q is not an absolute path, but docker.outside is set", c.Docker.Inside),
@@ -511,13 +472,6 @@ func (c *Config) Validate() error {
 	}
 	if c.Images.MaxSize <= 0 || c.Images.MaxFiles <= 0 {
 		return invalid("images.max_size and images.max_files", "must be above zero", "leave them out for the defaults")
-	}
-	if keep := time.Duration(c.Run.Keep); keep < time.Minute || keep > 10*366*24*time.Hour {
-		return invalid("run.keep", fmt.Sprintf("%v is not between a minute and 10 years", c.Run.Keep), "write a time such as 24h or 720h")
-	}
-	if c.Run.LogSize < minLogSize {
-		return invalid("run.log_size", fmt.Sprintf("%v is below the minimum, %v", c.Run.LogSize, Bytes(minLogSize)),
-			"write it like 64MiB")
 	}
 	if err := c.Snapshots.validate(); err != nil {
 		return err
@@ -563,9 +517,6 @@ func CheckToolPrefix(field, p string) error {
 
 // toolPrefix matches what all clients accept at the beginning of a tool's name.
 var toolPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,31}$`)
-
-// minLogSize holds the head and the tail of output with the usual budget.
-const minLogSize = 128 << 10
 
 func invalid(field, problem, hint string, args ...any) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "configuration: %s: %s", field, problem), hint, args...)

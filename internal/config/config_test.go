@@ -252,6 +252,8 @@ func TestValidate(t *testing.T) {
 		"timeout over max":           {func(c *Config) { c.Run.MaxTimeout = 1 }, "run.max_timeout"},
 		"short history":              {func(c *Config) { c.Run.Keep = 0 }, "run.keep"},
 		"small log":                  {func(c *Config) { c.Run.LogSize = 1 }, "run.log_size"},
+		"small space for logs":       {func(c *Config) { c.Run.LogSpace = 127 << 20 }, "run.log_space: 127MiB is less than twice the space of a run, 128MiB"},
+		"no space for logs":          {func(c *Config) { c.Run.LogSize, c.Run.LogSpace = minLogSize, 0 }, "run.log_space"},
 		"negative time to compress":  {func(c *Config) { c.Saved.CompressAfter = -1 }, "saved.compress_after"},
 		"no key":                     {func(c *Config) { c.Saved.Encrypt = true }, "saved.encrypt"},
 		"relative key":               {func(c *Config) { c.Saved.Key = "key" }, "saved.key"},
@@ -395,6 +397,17 @@ func TestLongestRun(t *testing.T) {
 	}
 	if d := Default(env()).Run.Longest(); d != sandbox.Forever {
 		t.Errorf("the default is %v", d)
+	}
+}
+
+// TestLargeLogs: a configuration from before run.log_space stays valid.
+func TestLargeLogs(t *testing.T) {
+	c, err := Load(write(t, "run: {log_size: 3GiB}\n"), env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil || c.Run.LogSpace != 4<<30 {
+		t.Errorf("space %v, %v; want the default, which is valid", c.Run.LogSpace, err)
 	}
 }
 
