@@ -303,7 +303,7 @@ func TestSaveDuringDials(t *testing.T) {
 			}
 		})
 	}
-	for range 20 {
+	for range 10 {
 		id := sandbox.NewID()
 		began := time.Now()
 		if _, err := driver.TakeSnapshot(t.Context(), b.Box, id); err != nil {

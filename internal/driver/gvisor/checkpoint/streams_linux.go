@@ -28,7 +28,7 @@ type Streams struct {
 	own    map[uint64]bool // the sentry's, for its mounts and its link
 }
 
-// Give notes a socket before a running sentry gets it. The socket counts as held until the
+// Give notes a socket before a running sentry gets it. Coming counts the socket until the
 // caller calls given. By then, the sentry has it or will never get it.
 func (s *Streams) Give(stream *os.File) (given func(), err error) {
 	if err := s.Add(stream); err != nil {
