@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -77,6 +79,52 @@ func TestOpenRefuses(t *testing.T) {
 				t.Errorf("error %v of kind %s; want one of kind %s with %q", err, sandbox.KindOf(err), test.kind, test.want)
 			}
 		})
+	}
+}
+
+// TestLogSpace: run.log_space bounds the stored output of all runs.
+func TestLogSpace(t *testing.T) {
+	dir := t.TempDir()
+	o := testOptions(t, dir)
+	o.Config.Run.LogSize, o.Config.Run.LogSpace = 8<<20, 16<<20
+	s := mustOpen(t, o)
+	box, err := s.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		last, err := s.Engine.Start(t.Context(), sandbox.Local, sandbox.RunRequest{SandboxID: box.ID, Argv: []string{"head", "-c", "6000000", "/dev/zero"}})
+		if err == nil {
+			last, err = s.Engine.Wait(t.Context(), sandbox.Local, last.ID)
+		}
+		if err != nil || last.Verdict.Code != sandbox.OK {
+			t.Fatalf("%+v, %v", last, err)
+		}
+	}
+	stored := func() (n int64) {
+		err := filepath.WalkDir(filepath.Join(dir, "logs"), func(_ string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				var fi fs.FileInfo
+				if fi, err = e.Info(); err == nil {
+					n += fi.Size()
+				}
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // an earlier output, removed meanwhile
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	n := stored()
+	for began := time.Now(); (n == 0 || n > 16<<20) && time.Since(began) < 10*time.Second; n = stored() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n == 0 || n > 16<<20 {
+		t.Errorf("%d bytes of 24,000,000 are stored, want some, and at most 16 MiB", n)
 	}
 }
 
